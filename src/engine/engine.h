@@ -1,0 +1,62 @@
+/*
+ * engine.h: a loaded model that translates: model, tokenizer, prompts, device and scheduler in one.
+ *
+ * Used by `hymt-engine translate` and `hymt-engine serve`. One thread.
+ */
+#ifndef HYMT_ENGINE_H
+#define HYMT_ENGINE_H
+
+#include "device.h"
+#include "model.h"
+#include "prompts.h"
+#include "scheduler.h"
+#include "tokenizer.h"
+
+typedef struct HymtEngineOptions
+{
+	const char *model_directory;
+	HymtFamily	family;			/* UNKNOWN: the model's own */
+	HymtDeviceOptions device;
+	FILE	   *trace;
+	HymtProgress progress;
+	void	   *progress_context;
+} HymtEngineOptions;
+
+typedef struct HymtEngine
+{
+	HymtModel	model;
+	HymtTokenizer *tokenizer;
+	HymtChatTemplate chat;
+	const HymtDeviceOps *ops;
+	HymtDevice *device;
+	HymtScheduler *scheduler;
+	int			stop_ids[HYMT_MAX_STOP_IDS];	/* those of the model that are control tokens */
+	int			stop_count;
+} HymtEngine;
+
+extern bool hymt_engine_open(HymtEngine *engine, const HymtEngineOptions *options, HymtError *error);
+extern void hymt_engine_close(HymtEngine *engine);
+
+/*
+ * Start a translation. `id` comes back in the answer. Fails with LANGUAGE, TOO_LONG (never a cut), BAD_TEXT, NO_MEMORY.
+ * max_new 0: max(64, ratio of the target language × tokens of the text), at most what the context leaves, which must be
+ * at least 16.
+ */
+extern bool hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang,
+							   const char *text, size_t length, int max_new, HymtError *error);
+
+typedef struct HymtTranslation
+{
+	uint64_t	id;
+	HymtFailure failure;		/* NONE, UNFINISHED (then text holds what there is), NUMERIC, NO_MEMORY */
+	HymtFinish	finish;
+	char	   *text;			/* UTF-8, malloc'ed: the caller frees it; NULL on failures without text */
+	size_t		length;
+	int32_t		input_tokens;
+	int32_t		output_tokens;
+} HymtTranslation;
+
+/* Take a finished translation; false when there is none. Run steps with hymt_scheduler_run(engine->scheduler, …). */
+extern bool hymt_engine_answer(HymtEngine *engine, HymtTranslation *translation);
+
+#endif							/* HYMT_ENGINE_H */

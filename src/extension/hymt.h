@@ -1,0 +1,53 @@
+/*
+ * hymt.h: what the files of the extension share: settings, errors, and the entry points that _PG_init wires together.
+ */
+#ifndef HYMT_H
+#define HYMT_H
+
+#include "postgres.h"
+
+#include "compat.h"
+#include "../protocol/frames.h"
+#include "../protocol/languages.h"
+#include "queue.h"
+
+/* --- settings (guc.c) -------------------------------------------------------------------------------------------- */
+
+extern char *hymt_model;		/* hymt.model: a directory, or the name of a shipped model; SIGHUP, superuser only */
+extern char *hymt_engine_program;	/* hymt.engine: path of the engine; POSTMASTER, superuser only; '' = in pkglibdir */
+extern char *hymt_prompt_family;	/* hymt.prompt_family: auto, or one of the families; SIGHUP */
+extern int	hymt_threads;		/* hymt.threads: 0 = automatic; SIGHUP */
+extern int	hymt_max_context;	/* hymt.max_context, tokens; SIGHUP */
+extern int	hymt_queue_slots;	/* hymt.queue_slots; POSTMASTER */
+extern int	hymt_queue_memory;	/* hymt.queue_memory, kB; POSTMASTER */
+extern int	hymt_queue_timeout; /* hymt.queue_timeout, ms; 0 = wait for ever; USERSET */
+extern int	hymt_engine_timeout;	/* hymt.engine_timeout, ms without progress before an engine counts as hung; SIGHUP */
+
+extern void hymt_define_settings(void);
+
+/* --- errors (errors.c) ------------------------------------------------------------------------------------------- */
+
+/* Class MT: what no standard SQLSTATE fits. README has the table. */
+#define ERRCODE_HYMT_MODEL_BROKEN		MAKE_SQLSTATE('M','T','0','0','1')	/* model files malformed or unsupported */
+#define ERRCODE_HYMT_ENGINE_CRASHED		MAKE_SQLSTATE('M','T','0','0','2')	/* this very text made the engine die */
+#define ERRCODE_HYMT_ENGINE_FAILED		MAKE_SQLSTATE('M','T','0','0','3')	/* engine failed otherwise (internal, protocol, hang) */
+#define ERRCODE_HYMT_UNFINISHED			MAKE_SQLSTATE('M','T','0','0','4')	/* answer ran into its length limit or a loop */
+#define ERRCODE_HYMT_QUEUE_TIMEOUT		MAKE_SQLSTATE('M','T','0','0','5')	/* hymt.queue_timeout passed */
+#define ERRCODE_HYMT_VERSION_SKEW		MAKE_SQLSTATE('M','T','0','0','6')	/* engine, library and shared memory differ: restart */
+#define ERRCODE_HYMT_MODEL_LANGUAGE		MAKE_SQLSTATE('M','T','0','0','7')	/* the loaded model does not know the language */
+
+/* SQLSTATE for a failure that the engine reports of a model or a request. */
+extern int	hymt_failure_sqlstate(HymtFailure failure);
+
+/* Raises ERROR for an outcome that is a failure. */
+extern void hymt_raise_outcome(const HymtOutcome *outcome) pg_attribute_noreturn();
+
+/* Raises ERROR unless hymt is preloaded and layout versions agree. */
+extern void hymt_check_preloaded(void);
+
+/* --- worker (worker.c, engine_process.c) -------------------------------------------------------------------------- */
+
+extern void hymt_register_workers(void);	/* from _PG_init, while preloading */
+extern PGDLLEXPORT void hymt_worker_main(Datum argument);
+
+#endif							/* HYMT_H */

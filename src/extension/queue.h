@@ -1,0 +1,232 @@
+/*
+ * queue.h: the shared-memory queue between sessions and workers.
+ *
+ * Fixed slots and a size-limited DSA area for texts, both in the main shared memory segment, under one LWLock.
+ *
+ *                  submit                     claim                      answer
+ *   FREE -> FILLING ------> QUEUED ----------------------> CLAIMED ------------------> DONE | FAILED -> FREE
+ *             |                |   <-- engine died: retry --   |  owner left                    owner took it
+ *             |  owner left    |  owner left                   v
+ *             +--> FREE        +--> FREE                   ABANDONED ---> FREE (by the worker, at once)
+ *
+ * Who may change a slot: in FILLING, DONE and FAILED only its owner; in ABANDONED only the worker that claimed it; all
+ * other moves under the lock. A slot's generation grows by one each time it becomes FREE, so an answer that names an
+ * older generation is for somebody who left, and is dropped.
+ *
+ * Under the lock nothing may allocate, raise, log or make a system call. Texts are allocated and freed outside it.
+ * Lock order: the queue lock is a leaf. No DSA call is made while holding it.
+ *
+ * A process that waits does so on its own latch; whoever changes a slot sets the owner's latch by its proc number, after
+ * releasing the lock. A proc number that meanwhile belongs to somebody else costs one spurious wake-up.
+ */
+#ifndef HYMT_QUEUE_H
+#define HYMT_QUEUE_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+#include "storage/condition_variable.h"
+#include "storage/lwlock.h"
+#include "utils/dsa.h"
+
+#include "../protocol/frames.h"
+
+#define HYMT_LAYOUT_MAGIC 0x48594d54
+#define HYMT_LAYOUT_VERSION 1	/* raised with every change of a shared struct */
+#define HYMT_MAX_DEVICES 16
+
+typedef enum HymtSlotState
+{
+	HYMT_SLOT_FREE,
+	HYMT_SLOT_FILLING,
+	HYMT_SLOT_QUEUED,
+	HYMT_SLOT_CLAIMED,
+	HYMT_SLOT_ABANDONED,
+	HYMT_SLOT_DONE,
+	HYMT_SLOT_FAILED
+} HymtSlotState;
+
+typedef struct HymtSlot
+{
+	HymtSlotState state;
+	uint64		generation;
+	int			next;			/* in the free list or the queue; -1 ends it */
+	int			previous;		/* in the queue */
+	int			owner_procno;
+	int			owner_pid;
+	Oid			database;
+	Oid			role;
+	int			device;			/* that claimed it */
+	TimestampTz submitted;
+
+	/* the request */
+	char		source_lang[HYMT_LANG_MAX];
+	char		target_lang[HYMT_LANG_MAX];
+	int			max_new_tokens;
+	dsa_pointer text;
+	Size		text_length;
+
+	/* what became of it */
+	int			crashes;		/* engine deaths while this request was in flight */
+	bool		suspect;		/* was in flight when an engine died: is tried again alone */
+	HymtFailure failure;
+	int			sqlstate;		/* set with FAILED when no HymtFailure says it (poison, hang …); else 0 */
+	HymtFinish	finish;
+	int			input_tokens;
+	int			output_tokens;
+	dsa_pointer result;			/* translation, or message of a failure */
+	Size		result_length;
+} HymtSlot;
+
+typedef enum HymtDevicePhase
+{
+	HYMT_DEVICE_NO_WORKER,		/* the worker is not running (yet, or any more) */
+	HYMT_DEVICE_STARTING,		/* engine being started */
+	HYMT_DEVICE_LOADING,
+	HYMT_DEVICE_READY,
+	HYMT_DEVICE_RESTARTING,		/* engine died; a new one follows after a delay */
+	HYMT_DEVICE_REFUSED			/* the model cannot be loaded; see failure and message */
+} HymtDevicePhase;
+
+#define HYMT_NAME_MAX 128
+#define HYMT_MESSAGE_MAX 512
+
+/* One worker and its engine. Written by the worker only, under the lock; read under the lock. */
+typedef struct HymtDeviceState
+{
+	HymtDevicePhase phase;
+	int			worker_pid;		/* 0: none */
+	int			worker_procno;	/* -1: none */
+	int			engine_pid;		/* 0: none */
+	int			loading_percent;
+	char		loading_phase[HYMT_NAME_MAX];
+	char		model[HYMT_NAME_MAX];
+	char		family[HYMT_NAME_MAX];
+	char		fingerprint[65];
+	char		precision[HYMT_NAME_MAX];
+	char		device[HYMT_NAME_MAX];
+	char		languages[HYMT_MESSAGE_MAX];
+	uint64		parameters;
+	uint64		weight_bytes;
+	int			threads;
+	int			max_context;
+	int			credits;
+	TimestampTz ready_since;
+	uint64		restarts;		/* engines that died or were killed */
+	uint64		requests;		/* answered, well or not */
+	uint64		steps;			/* of all engines since the server started */
+	uint64		sequence_steps;
+	HymtFailure failure;		/* of the last refusal */
+	char		last_error[HYMT_MESSAGE_MAX];
+	TimestampTz last_error_at;
+	int			in_flight;
+} HymtDeviceState;
+
+typedef struct HymtShared
+{
+	uint32		magic;
+	uint32		layout_version;
+	LWLock	   *lock;
+	ConditionVariable slot_freed;	/* a slot or queue memory became free */
+	ConditionVariable device_changed;	/* a device's phase changed */
+	int			slot_count;
+	int			free_head;
+	int			free_count;
+	int			queue_head;		/* oldest QUEUED slot */
+	int			queue_tail;
+	int			queued_count;
+	Size		bytes_limit;	/* for texts and results together */
+	Size		bytes_used;
+	int			device_count;
+	HymtDeviceState device[HYMT_MAX_DEVICES];
+	Size		area_size;		/* of the DSA area that follows the slots */
+	HymtSlot	slot[FLEXIBLE_ARRAY_MEMBER];
+} HymtShared;
+
+extern HymtShared *hymt_shared; /* NULL when hymt is not preloaded */
+
+/* --- shared memory (shmem.c; postmaster, every process) -------------------------------------------------------- */
+
+extern void hymt_shmem_init_hooks(void);	/* from _PG_init, while preloading */
+extern dsa_area *hymt_area(void);	/* attached once per process */
+
+/* --- sessions (queue.c) ----------------------------------------------------------------------------------------- */
+
+/*
+ * A request of this session that occupies a slot. Belongs to the ResourceOwner that was current at submission, which
+ * releases it at abort, subtransaction abort, portal close or commit, if hymt_request_release() did not come first.
+ * Allocated in TopMemoryContext; freed with the release.
+ */
+typedef struct HymtRequestHandle HymtRequestHandle;
+
+typedef struct HymtRequestSpec
+{
+	const char *source_lang;	/* canonical codes */
+	const char *target_lang;
+	int			max_new_tokens;
+	const char *text;			/* UTF-8 */
+	Size		text_length;
+} HymtRequestSpec;
+
+/* Takes a slot (waiting for one, interruptibly, at most hymt.queue_timeout), copies the text, queues the request. */
+extern HymtRequestHandle *hymt_request_submit(const HymtRequestSpec *spec);
+
+typedef struct HymtOutcome
+{
+	HymtFailure failure;		/* NONE: text is the translation */
+	int			sqlstate;		/* of a failure that has no HymtFailure; else 0 */
+	HymtFinish	finish;
+	int			input_tokens;
+	int			output_tokens;
+	char	   *text;			/* translation or message; NUL-terminated UTF-8, palloc'ed in the caller's context */
+	Size		text_length;
+} HymtOutcome;
+
+/*
+ * Waits for the answer, interruptibly. Raises when the service cannot answer (no worker, model missing, …); a failure of
+ * this one request is an outcome, not an error. Releases the request in every case.
+ */
+extern void hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome);
+extern void hymt_request_release(HymtRequestHandle *request);
+extern void hymt_queue_register_callbacks(void);	/* from _PG_init: resource release callback */
+
+/* --- workers (queue_worker.c) ------------------------------------------------------------------------------------ */
+
+typedef struct HymtClaim
+{
+	int			slot;
+	uint64		generation;
+	bool		suspect;
+	char		source_lang[HYMT_LANG_MAX];
+	char		target_lang[HYMT_LANG_MAX];
+	int			max_new_tokens;
+	const char *text;			/* in the DSA area; valid until the slot is answered, requeued or freed by this worker */
+	Size		text_length;
+} HymtClaim;
+
+/* Claim the oldest queued request for a device; suspects_only: only one that survived an engine death. */
+extern bool hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim);
+extern bool hymt_queue_has_suspects(void);
+
+/*
+ * Answers. Each drops silently what is not (slot, generation) claimed by this device any more. The text is copied; when
+ * queue memory is out the request fails with HYMT_FAILURE_NO_MEMORY instead. Wakes the owner.
+ */
+extern void hymt_queue_answer(int device, int slot, uint64 generation, const char *text, Size length,
+							  HymtFinish finish, int input_tokens, int output_tokens);
+extern void hymt_queue_fail(int device, int slot, uint64 generation, HymtFailure failure, int sqlstate,
+							HymtFinish finish, const char *message, Size length);
+
+/* Put a claimed request back at the head of the queue as a suspect: its engine died. Frees it if it was abandoned. */
+extern void hymt_queue_requeue(int device, int slot, uint64 generation, bool suspect);
+
+/* The next request of this device whose owner left: frees its slot, and tells which it was so the engine can cancel. */
+extern bool hymt_queue_next_abandoned(int device, int *slot, uint64 *generation);
+
+/* At worker start: whatever a former worker of this device had claimed goes back to the queue; abandoned slots are freed. */
+extern void hymt_queue_recover(int device);
+
+/* Fail every queued request (no engine will come): used when the model was refused. */
+extern void hymt_queue_fail_all(HymtFailure failure, const char *message);
+
+#endif							/* HYMT_QUEUE_H */
