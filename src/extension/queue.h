@@ -117,6 +117,7 @@ typedef struct HymtDeviceState
 	uint64		steps;			/* of all engines since the server started */
 	uint64		sequence_steps;
 	HymtFailure failure;		/* of the last refusal */
+	int			sqlstate;		/* of a refusal that no HymtFailure describes (other protocol version); else 0 */
 	char		last_error[HYMT_MESSAGE_MAX];
 	TimestampTz last_error_at;
 	int			in_flight;

@@ -213,6 +213,13 @@ take_one_part(const HymtFrame *frame, size_t fixed_length, HymtPart *part, uint3
 bool
 hymt_decode_hello(const HymtFrame *frame, HymtHello *fixed, HymtPart *version)
 {
+	memset(fixed, 0, sizeof(*fixed));
+	*version = (HymtPart) {frame->body, 0};
+	if (!take_fixed(frame, HYMT_FRAME_HELLO, &fixed->protocol_version, sizeof(fixed->protocol_version)))
+		return false;
+	/* What follows the version belongs to that version: not ours to read, and no reason to call it garbage. */
+	if (fixed->protocol_version != HYMT_PROTOCOL_VERSION)
+		return true;
 	return take_fixed(frame, HYMT_FRAME_HELLO, fixed, sizeof(*fixed)) &&
 		take_one_part(frame, sizeof(*fixed), version, fixed->version_length);
 }

@@ -187,7 +187,7 @@ typedef struct HymtBytes
 	size_t		capacity;
 } HymtBytes;
 
-/* Room for `more` bytes at the end; returns where to write them, or NULL when memory is out. */
+/* Room for `more` bytes at the end; returns where to write them (then add to `end`), or NULL when memory is out. */
 extern char *hymt_bytes_reserve(HymtBytes *bytes, size_t more);
 extern bool hymt_bytes_append(HymtBytes *bytes, const void *data, size_t length);
 extern void hymt_bytes_consume(HymtBytes *bytes, size_t length);
@@ -233,6 +233,7 @@ extern void hymt_frame_consume(HymtBytes *in, const HymtFrame *frame);
 /*
  * Split a body into its fixed struct (copied out, so alignment does not matter) and its variable parts. Each returns
  * false when the body's length disagrees with its fields, or an enumeration is out of range. Parts point into the body.
+ * Of a HELLO in another protocol version only protocol_version is read; its version part is then empty.
  */
 extern bool hymt_decode_hello(const HymtFrame *frame, HymtHello *fixed, HymtPart *version);
 extern bool hymt_decode_loading(const HymtFrame *frame, HymtLoading *fixed, HymtPart *phase);
