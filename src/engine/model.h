@@ -103,7 +103,7 @@ typedef void (*HymtProgress) (void *context, int percent, const char *phase);
 typedef struct HymtModelOptions
 {
 	HymtFamily	family;			/* overrides what the files say, unless hymt.json says it */
-	HymtProgress progress;
+	HymtProgress progress;		/* when set, the weights are also read from disk while opening */
 	void	   *progress_context;
 } HymtModelOptions;
 

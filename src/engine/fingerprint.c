@@ -1,0 +1,105 @@
+/*
+ * fingerprint.c: a name for what a model computes, derived from the contents of its files.
+ *
+ * Runs in the engine program. Stored translations are keyed by it, so it must be the same for the same model on every
+ * machine (no path, no time, no sharding in it) and differ as soon as an answer could differ. It is a SHA-256 over
+ *
+ *      a version line of this scheme
+ *      config.json, generation_config.json, hymt.json, tokenizer.json: presence, length, bytes
+ *      the prompt family, which may come from elsewhere than the files and changes every answer
+ *      for each weight in use, by name: name, dtype, shape, and up to 16 blocks of 4 KiB spread evenly over its data
+ *
+ * The weights are sampled because hashing 15 GB at each start would take longer than loading them. Another training run,
+ * a fine-tune or a merged adapter changes nearly all elements of the matrices it touches, so the sample sees it; that a
+ * few chosen elements were patched by hand, it need not see, since this is an identity and no protection. Small tensors
+ * (up to 64 KiB: every norm of a real model) are hashed whole.
+ */
+#include "model_parts.h"
+
+#include <sha2.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SCHEME "hymt fingerprint 1\n"
+#define BLOCKS 16
+#define BLOCK_BYTES 4096
+#define MAX_TOKENIZER (1024u * 1024 * 1024)
+
+static void
+add(SHA2_CTX *hash, const void *data, size_t length)
+{
+	SHA256Update(hash, data, length);
+}
+
+/* Numbers enter as decimal text, so that byte order plays no role. */
+static void
+add_number(SHA2_CTX *hash, uint64_t number)
+{
+	char		text[32];
+
+	add(hash, text, (size_t) snprintf(text, sizeof text, "%llu ", (unsigned long long) number));
+}
+
+/* Length first, so that no two different sequences of parts give the same bytes. */
+static void
+add_part(SHA2_CTX *hash, const void *data, size_t length)
+{
+	add_number(hash, length);
+	add(hash, data, length);
+}
+
+static void
+add_text(SHA2_CTX *hash, const HymtFileBytes *bytes)
+{
+	add_number(hash, bytes->data != NULL);
+	if (bytes->data != NULL)
+		add_part(hash, bytes->data, bytes->length);
+}
+
+static void
+add_weight(SHA2_CTX *hash, const HymtWeight *weight)
+{
+	const HymtTensor *tensor = weight->tensor;
+	const unsigned char *data = tensor->data;
+	const char *dtype = hymt_dtype_name(tensor->dtype);
+	uint64_t	bytes = (uint64_t) tensor->rows * (uint64_t) tensor->columns * hymt_dtype_size(tensor->dtype);
+
+	add_part(hash, weight->name, strlen(weight->name));
+	add_part(hash, dtype, strlen(dtype));
+	add_number(hash, weight->vector ? 1 : 2);
+	add_number(hash, (uint64_t) tensor->rows);
+	add_number(hash, (uint64_t) tensor->columns);
+	if (bytes <= BLOCKS * BLOCK_BYTES)
+	{
+		add(hash, data, bytes);
+		return;
+	}
+	/* the first block begins with the tensor, the last one ends with it */
+	for (uint64_t i = 0; i < BLOCKS; i++)
+		add(hash, data + (bytes - BLOCK_BYTES) * i / (BLOCKS - 1), BLOCK_BYTES);
+}
+
+bool
+hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, const HymtWeight *weights, size_t count,
+				 HymtError *error)
+{
+	const char *family = hymt_family_name(model->family);
+	HymtFileBytes tokenizer;
+	SHA2_CTX	hash;
+
+	if (!hymt_file_read(&tokenizer, model->directory, "tokenizer.json", MAX_TOKENIZER, true, error))
+		return false;
+	SHA256Init(&hash);
+	add(&hash, SCHEME, strlen(SCHEME));
+	add_text(&hash, &texts->config);
+	add_text(&hash, &texts->generation);
+	add_text(&hash, &texts->hymt);
+	add_text(&hash, &tokenizer);
+	hymt_file_free(&tokenizer);
+	add_part(&hash, family, strlen(family));
+	add_number(&hash, count);
+	for (size_t i = 0; i < count; i++)
+		add_weight(&hash, &weights[i]);
+	SHA256End(&hash, model->fingerprint);
+	return true;
+}

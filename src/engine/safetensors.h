@@ -1,0 +1,44 @@
+/*
+ * safetensors.h: the tensors of one or several safetensors files, mapped read-only.
+ */
+#ifndef HYMT_SAFETENSORS_H
+#define HYMT_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "error.h"
+
+#define HYMT_STORED_MAX_DIMENSIONS 8
+
+/* A tensor as a file describes it. data .. data + bytes lies inside the mapping; bytes agrees with dtype and shape. */
+typedef struct HymtStoredTensor
+{
+	char	   *name;
+	const char *dtype;			/* as safetensors spells it: "BF16"; static memory */
+	int			dimensions;
+	int64_t		shape[HYMT_STORED_MAX_DIMENSIONS];
+	const unsigned char *data;
+	uint64_t	bytes;
+	int			file;			/* which of the files */
+} HymtStoredTensor;
+
+typedef struct HymtSafetensors HymtSafetensors;
+
+/*
+ * Map model.safetensors of `directory`, or, where there is none, the shards that model.safetensors.index.json lists.
+ * Failures: MODEL_MISSING, MODEL_UNREADABLE, MODEL_BROKEN, MODEL_UNSUPPORTED, NO_MEMORY; NULL is returned.
+ */
+extern HymtSafetensors *hymt_safetensors_open(const char *directory, HymtError *error);
+extern void hymt_safetensors_close(HymtSafetensors *files);
+
+/* The tensor of that name, or NULL. */
+extern const HymtStoredTensor *hymt_safetensors_find(const HymtSafetensors *files, const char *name);
+
+/* The path of the file that holds a tensor, or, for NULL, of the file that would have to hold a missing one. */
+extern const char *hymt_safetensors_path(const HymtSafetensors *files, const HymtStoredTensor *tensor);
+
+extern int	hymt_safetensors_file_count(const HymtSafetensors *files);
+
+#endif							/* HYMT_SAFETENSORS_H */
