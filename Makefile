@@ -19,7 +19,7 @@ DATA_built = sql/hymt--$(EXTVERSION).sql
 PGFILEDESC = "hymt - translation inside the database"
 
 PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare \
-	-Wno-declaration-after-statement -Wno-clobbered
+	-Wno-declaration-after-statement -Wno-clobbered -Wno-ignored-attributes
 PG_CPPFLAGS = -DHYMT_VERSION='"$(EXTVERSION)"' $(UTF8PROC_CFLAGS)
 SHLIB_LINK = $(UTF8PROC_LIBS)
 

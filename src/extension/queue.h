@@ -76,6 +76,7 @@ typedef struct HymtSlot
 	int			output_tokens;
 	dsa_pointer result;			/* translation, or message of a failure */
 	Size		result_length;
+	Size		bytes;				/* what this slot's texts count in bytes_used */
 } HymtSlot;
 
 typedef enum HymtDevicePhase
@@ -136,6 +137,8 @@ typedef struct HymtShared
 	int			queue_head;		/* oldest QUEUED slot */
 	int			queue_tail;
 	int			queued_count;
+	int			suspect_count;	/* QUEUED slots that are suspects */
+	int			abandoned_count;	/* ABANDONED slots of all devices */
 	Size		bytes_limit;	/* for texts and results together */
 	Size		bytes_used;
 	int			device_count;
@@ -205,7 +208,10 @@ typedef struct HymtClaim
 	Size		text_length;
 } HymtClaim;
 
-/* Claim the oldest queued request for a device; suspects_only: only one that survived an engine death. */
+/*
+ * Claim the oldest queued request for a device. suspects_only: only one that survived an engine death; otherwise only one
+ * that did not, as suspects must be tried alone.
+ */
 extern bool hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim);
 extern bool hymt_queue_has_suspects(void);
 

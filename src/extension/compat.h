@@ -1,0 +1,54 @@
+/*
+ * compat.h: what differs between the PostgreSQL versions that hymt supports, 15 to 18. One block per major version, each
+ * with the change of PostgreSQL in words. Elsewhere no file asks for PG_VERSION_NUM.
+ */
+#ifndef HYMT_COMPAT_H
+#define HYMT_COMPAT_H
+
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/wait_event.h"
+
+#if PG_VERSION_NUM < 150000
+#error "hymt needs PostgreSQL 15 or newer"
+#endif
+
+/*
+ * All: libpq-be.h includes the headers of Kerberos where PostgreSQL was built with it, which are not there just because
+ * PostgreSQL's are. The structs keep their layout without.
+ */
+#undef ENABLE_GSS
+
+/* 17: a process finds its number in MyProcNumber; before, in its PGPROC. Extensions can name their wait events. */
+#if PG_VERSION_NUM >= 170000
+#define HYMT_MY_PROCNO MyProcNumber
+#define HYMT_NEW_WAIT_EVENT(name) WaitEventExtensionNew(name)
+#else
+#define HYMT_MY_PROCNO (MyProc->pgprocno)
+#define HYMT_NEW_WAIT_EVENT(name) ((uint32) PG_WAIT_EXTENSION)
+#endif
+
+/* 18: wait event sets have a header of their own, which latch.h does not include any more; modules carry name and version. */
+#if PG_VERSION_NUM >= 180000
+#include "storage/waiteventset.h"
+#define HYMT_MODULE_MAGIC PG_MODULE_MAGIC_EXT(.name = "hymt", .version = HYMT_VERSION)
+#else
+#define HYMT_MODULE_MAGIC PG_MODULE_MAGIC
+#endif
+
+/*
+ * The number of a wait event, registered at first use and kept in *cached by the caller (a static): registration takes
+ * a lock and looks the name up.
+ */
+static inline uint32
+hymt_wait_event(uint32 *cached, const char *name)
+{
+	if (*cached == 0)
+		*cached = HYMT_NEW_WAIT_EVENT(name);
+	return *cached;
+}
+
+#endif							/* HYMT_COMPAT_H */

@@ -1,0 +1,98 @@
+/*
+ * guc.c: the settings.
+ *
+ * Runs in the postmaster (preloaded) or in a backend (loaded late). Settings that name files or programs are for
+ * superusers only: whoever may set them chooses what the server executes or reads.
+ */
+#include "hymt.h"
+
+#include <limits.h>
+
+#include "miscadmin.h"
+#include "utils/guc.h"
+
+char	   *hymt_model;
+char	   *hymt_engine_program;
+char	   *hymt_prompt_family;
+int			hymt_threads;
+int			hymt_max_context;
+int			hymt_queue_slots;
+int			hymt_queue_memory;
+int			hymt_queue_timeout;
+int			hymt_engine_timeout;
+
+static const char *const prompt_families[] = {"auto", "hunyuan-mt", "hy-mt1.5", "hy-mt2"};
+
+/*
+ * A string and not an enum, because the value goes to the engine as it is and the list of families grows with the
+ * engine.
+ */
+static bool
+check_prompt_family(char **value, void **extra, GucSource source)
+{
+	for (int i = 0; i < lengthof(prompt_families); i++)
+	{
+		if (pg_strcasecmp(*value, prompt_families[i]) == 0)
+			return true;
+	}
+	GUC_check_errdetail("Known prompt families are auto, hunyuan-mt, hy-mt1.5 and hy-mt2.");
+	return false;
+}
+
+static void
+define_startup_settings(void)
+{
+	DefineCustomStringVariable("hymt.engine",
+							   "Path of the engine program.",
+							   "Empty: hymt-engine in PostgreSQL's library directory.",
+							   &hymt_engine_program, "", PGC_POSTMASTER, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.queue_slots",
+							"Number of translations that all sessions together may have requested at one time.",
+							NULL,
+							&hymt_queue_slots, 1024, 8, 65536, PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.queue_memory",
+							"Shared memory for texts that wait to be translated and for their translations.",
+							"One text may take half of it.",
+							&hymt_queue_memory, 16 * 1024, 1024, 2 * 1024 * 1024, PGC_POSTMASTER, GUC_UNIT_KB,
+							NULL, NULL, NULL);
+}
+
+static void
+define_model_settings(void)
+{
+	DefineCustomStringVariable("hymt.model",
+							   "Directory of the model.",
+							   "A name without a slash is a model that is installed with hymt.",
+							   &hymt_model, "demo", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	DefineCustomStringVariable("hymt.prompt_family",
+							   "The family of prompts that the model was trained on.",
+							   "auto: as the files of the model tell. Otherwise hunyuan-mt, hy-mt1.5 or hy-mt2.",
+							   &hymt_prompt_family, "auto", PGC_SIGHUP, 0, check_prompt_family, NULL, NULL);
+	DefineCustomIntVariable("hymt.threads",
+							"Number of threads of the engine.",
+							"0: as many as there are processors that the server may use.",
+							&hymt_threads, 0, 0, 1024, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.max_context",
+							"Largest number of tokens of a prompt and its translation together.",
+							NULL,
+							&hymt_max_context, 8192, 128, 1024 * 1024, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.engine_timeout",
+							"Time without progress after which the engine counts as hung and is started anew.",
+							NULL,
+							&hymt_engine_timeout, 60 * 1000, 100, INT_MAX, PGC_SIGHUP, GUC_UNIT_MS,
+							NULL, NULL, NULL);
+}
+
+void
+hymt_define_settings(void)
+{
+	/* Settings of server start cannot be added to a running server: without preloading nothing reads them. */
+	if (process_shared_preload_libraries_in_progress)
+		define_startup_settings();
+	define_model_settings();
+	DefineCustomIntVariable("hymt.queue_timeout",
+							"Longest time that a translation may wait before the engine begins with it.",
+							"0: for ever.",
+							&hymt_queue_timeout, 0, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	MarkGUCPrefixReserved("hymt");
+}

@@ -1,0 +1,34 @@
+/*
+ * hymt.c: entry point of the library.
+ *
+ * Runs in the postmaster when hymt is preloaded, else in the backend that loads the library first. Owns nothing; only
+ * wires the other files together. Must not touch shared memory: there is none yet.
+ */
+#include "hymt.h"
+
+#include "miscadmin.h"
+
+HYMT_MODULE_MAGIC;
+
+PGDLLEXPORT void _PG_init(void);
+
+void
+_PG_init(void)
+{
+	/* pg_upgrade starts servers that must run no workers and see no change of behaviour. */
+	if (IsBinaryUpgrade)
+		return;
+
+	hymt_define_settings();
+	hymt_queue_register_callbacks();
+
+	/*
+	 * Loaded later, by the first call of a function: there is no shared memory and no worker. What needs them says so
+	 * when it is called.
+	 */
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+
+	hymt_shmem_init_hooks();
+	hymt_register_workers();
+}

@@ -1,0 +1,575 @@
+/*
+ * queue.c: the session's side of the queue: submit a request, wait for its answer, leave.
+ *
+ * Runs in backends and parallel workers. Owns the slots of this process's requests. Every request belongs to the
+ * ResourceOwner that was current when it was submitted, and leaves with it: there is no error handler of ours on the
+ * stack while a portal is idle, and none is needed. FATAL exits are covered by a before_shmem_exit callback.
+ *
+ * A process that holds no slot waits for one; nothing here waits for a slot while it holds another.
+ */
+#include "hymt.h"
+#include "queue_internal.h"
+#include "session.h"
+
+#include "lib/ilist.h"
+#include "libpq/libpq.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "tcop/dest.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+/* How often a waiting session looks at the devices' state, ms. Answers and interrupts come by latch, at once. */
+#define WAIT_TICK 100
+/* A NOTICE tells why nothing happens, after ms. */
+#define NOTICE_DELAY 200
+/*
+ * How long no worker at all is tolerated, ms: the postmaster starts a worker that ended after a few seconds, and those of
+ * a starting server at about the time of its first sessions.
+ */
+#define WORKER_RESTART_DELAY 6000
+
+struct HymtRequestHandle
+{
+	dlist_node	node;			/* in `requests` */
+	ResourceOwner owner;
+	HymtSlot   *slot;
+	uint64		generation;
+	TimestampTz submitted;		/* before waiting for a slot */
+};
+
+/* What a wait remembers. */
+typedef struct Patience
+{
+	TimestampTz started;
+	TimestampTz no_worker_since;	/* 0: there was one at the last look */
+	bool		noticed;
+} Patience;
+
+/* What the devices together can do: the state of the one from which an answer can be hoped for soonest. */
+typedef struct Service
+{
+	HymtDevicePhase phase;
+	HymtFailure failure;
+	int			percent;
+	char		message[HYMT_MESSAGE_MAX];	/* what is loading, or why the model was refused */
+} Service;
+
+static dlist_head requests = DLIST_STATIC_INIT(requests);
+
+/* --- leaving ------------------------------------------------------------------------------------------------------ */
+
+/* Gives the slot up, in whatever state it is. */
+static void
+leave_slot(HymtSlot *slot, uint64 generation)
+{
+	HymtTexts	texts = {InvalidDsaPointer, InvalidDsaPointer};
+	int			worker = -1;
+
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	if (slot->generation == generation)
+	{
+		switch (slot->state)
+		{
+			case HYMT_SLOT_QUEUED:
+				hymt_slot_dequeue(slot);
+				hymt_slot_free(slot, &texts);
+				break;
+			case HYMT_SLOT_FILLING:
+			case HYMT_SLOT_DONE:
+			case HYMT_SLOT_FAILED:
+				hymt_slot_free(slot, &texts);
+				break;
+			case HYMT_SLOT_CLAIMED:
+				slot->state = HYMT_SLOT_ABANDONED;
+				hymt_shared->abandoned_count++;
+				if (slot->device < hymt_shared->device_count)
+					worker = hymt_shared->device[slot->device].worker_procno;
+				break;
+			case HYMT_SLOT_FREE:
+			case HYMT_SLOT_ABANDONED:
+				break;
+		}
+	}
+	LWLockRelease(hymt_shared->lock);
+
+	hymt_texts_free(&texts);
+	hymt_wake(worker);
+	ConditionVariableSignal(&hymt_shared->slot_freed);
+}
+
+void
+hymt_request_release(HymtRequestHandle *request)
+{
+	dlist_delete(&request->node);
+	if (request->slot != NULL)
+		leave_slot(request->slot, request->generation);
+	pfree(request);
+}
+
+static void
+release_requests_of(ResourceOwner owner, bool all)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &requests)
+	{
+		HymtRequestHandle *request = dlist_container(HymtRequestHandle, node, iter.cur);
+
+		if (all || request->owner == owner)
+			hymt_request_release(request);
+	}
+}
+
+/* Called for every owner that is released, which is then the current one. */
+static void
+resource_owner_released(ResourceReleasePhase phase, bool is_commit, bool is_top_level, void *arg)
+{
+	if (phase == RESOURCE_RELEASE_BEFORE_LOCKS)
+		release_requests_of(CurrentResourceOwner, false);
+}
+
+static void
+process_exits(int code, Datum arg)
+{
+	release_requests_of(NULL, true);
+}
+
+void
+hymt_queue_register_callbacks(void)
+{
+	RegisterResourceReleaseCallback(resource_owner_released, NULL);
+}
+
+static HymtRequestHandle *
+new_request(void)
+{
+	static bool exit_callback_registered = false;
+	HymtRequestHandle *request;
+
+	/* There are few places for callbacks: once per process, not per request. */
+	if (!exit_callback_registered)
+	{
+		before_shmem_exit(process_exits, (Datum) 0);
+		exit_callback_registered = true;
+	}
+	request = MemoryContextAllocZero(TopMemoryContext, sizeof(HymtRequestHandle));
+	request->owner = CurrentResourceOwner;
+	request->submitted = GetCurrentTimestamp();
+	dlist_push_tail(&requests, &request->node);
+	return request;
+}
+
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
+
+/* Higher is better. */
+static int
+phase_rank(HymtDevicePhase phase)
+{
+	switch (phase)
+	{
+		case HYMT_DEVICE_READY:
+			return 5;
+		case HYMT_DEVICE_LOADING:
+			return 4;
+		case HYMT_DEVICE_STARTING:
+			return 3;
+		case HYMT_DEVICE_RESTARTING:
+			return 2;
+		case HYMT_DEVICE_REFUSED:
+			return 1;
+		case HYMT_DEVICE_NO_WORKER:
+			break;
+	}
+	return 0;
+}
+
+/* Under the lock, at least shared. */
+static void
+look_at_devices(Service *service)
+{
+	const HymtDeviceState *best = &hymt_shared->device[0];
+
+	for (int i = 1; i < hymt_shared->device_count; i++)
+	{
+		if (phase_rank(hymt_shared->device[i].phase) > phase_rank(best->phase))
+			best = &hymt_shared->device[i];
+	}
+	service->phase = best->phase;
+	service->failure = best->failure;
+	service->percent = best->loading_percent;
+	service->message[0] = '\0';
+	if (best->phase == HYMT_DEVICE_REFUSED)
+		memcpy(service->message, best->last_error, HYMT_MESSAGE_MAX);
+	else if (best->phase == HYMT_DEVICE_LOADING)
+		memcpy(service->message, best->loading_phase, HYMT_NAME_MAX);
+	service->message[HYMT_MESSAGE_MAX - 1] = '\0';
+}
+
+static const char *
+model_hint(HymtFailure failure)
+{
+	switch (failure)
+	{
+		case HYMT_FAILURE_MODEL_MISSING:
+			return _("Check the setting hymt.model.");
+		case HYMT_FAILURE_MODEL_UNREADABLE:
+			return _("The operating system user that runs PostgreSQL must be able to read the model's directory and files.");
+		case HYMT_FAILURE_MODEL_BROKEN:
+			return _("Check that the model's files were copied completely.");
+		default:
+			return _("The server log has more about it.");
+	}
+}
+
+static void
+raise_refused(HymtFailure failure, const char *message)
+{
+	bool		has_detail = message != NULL && message[0] != '\0';
+
+	ereport(ERROR,
+			(errcode(hymt_failure_sqlstate(failure)),
+			 errmsg("the translation model could not be loaded"),
+			 has_detail ? errdetail_internal("%s", hymt_text_to_server(message, strlen(message))) : 0,
+			 errhint("%s", model_hint(failure))));
+}
+
+static void
+check_worker(Patience *patience, TimestampTz now)
+{
+	if (patience->no_worker_since == 0)
+		patience->no_worker_since = now;
+	if (!TimestampDifferenceExceeds(patience->no_worker_since, now, WORKER_RESTART_DELAY))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_CANNOT_CONNECT_NOW),
+			 errmsg("no worker process of hymt is running"),
+			 errhint("The server log tells why it ended or could not start; max_worker_processes may be too small.")));
+}
+
+static void
+tell_why_it_takes_long(const Service *service)
+{
+	if (service->phase == HYMT_DEVICE_RESTARTING)
+		ereport(NOTICE, (errmsg("hymt: the translation engine is being restarted; waiting")));
+	else if (service->phase == HYMT_DEVICE_LOADING && service->message[0] != '\0')
+		ereport(NOTICE,
+				(errmsg("hymt: the model is still loading (%s, %d %%); waiting",
+						hymt_text_to_server(service->message, strlen(service->message)), service->percent)));
+	else
+		ereport(NOTICE, (errmsg("hymt: the model is still loading; waiting")));
+}
+
+/* Raises when no answer can come; says once what is being waited for when the wait is not the model's own work. */
+static void
+check_service(const Service *service, Patience *patience)
+{
+	TimestampTz now;
+
+	if (service->phase == HYMT_DEVICE_READY)
+	{
+		patience->no_worker_since = 0;
+		return;
+	}
+	if (service->phase == HYMT_DEVICE_REFUSED)
+		raise_refused(service->failure, service->message);
+
+	now = GetCurrentTimestamp();
+	if (service->phase == HYMT_DEVICE_NO_WORKER)
+		check_worker(patience, now);
+	else
+		patience->no_worker_since = 0;
+	if (!patience->noticed && TimestampDifferenceExceeds(patience->started, now, NOTICE_DELAY))
+	{
+		patience->noticed = true;
+		tell_why_it_takes_long(service);
+	}
+}
+
+static void
+check_queue_timeout(const HymtRequestHandle *request)
+{
+	if (hymt_queue_timeout == 0 ||
+		!TimestampDifferenceExceeds(request->submitted, GetCurrentTimestamp(), hymt_queue_timeout))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_HYMT_QUEUE_TIMEOUT),
+			 errmsg("the translation was not begun within %d ms", hymt_queue_timeout),
+			 errhint("The limit is the setting hymt.queue_timeout.")));
+}
+
+/* Next look, in ms: the next tick, or the end of hymt.queue_timeout where that comes first. */
+static long
+next_look(const HymtRequestHandle *request, bool begun)
+{
+	long		left;
+
+	if (begun || hymt_queue_timeout == 0)
+		return WAIT_TICK;
+	left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
+										   TimestampTzPlusMilliseconds(request->submitted, hymt_queue_timeout));
+	return Min(left + 1, WAIT_TICK);
+}
+
+static bool
+has_client(void)
+{
+	/* A parallel worker sends to its leader, and has no socket. */
+	return MyProcPort != NULL && whereToSendOutput == DestRemote && WaitEventSetCanReportClosed();
+}
+
+static void
+client_vanished(void)
+{
+	/* As PostgreSQL itself does it, so that the session ends with the usual FATAL. */
+	ClientConnectionLost = true;
+	InterruptPending = true;
+}
+
+/*
+ * Sleeps until something may have changed. The socket is watched too: unless client_connection_check_interval is set,
+ * nobody else would notice before the answer is sent that there is no client any more.
+ */
+static void
+sleep_on_latch(long timeout)
+{
+	static uint32 event = 0;
+	int			wake_events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
+	pgsocket	socket = PGINVALID_SOCKET;
+	int			happened;
+
+	if (has_client())
+	{
+		wake_events |= WL_SOCKET_CLOSED;
+		socket = MyProcPort->sock;
+	}
+	happened = WaitLatchOrSocket(MyLatch, wake_events, socket, timeout, hymt_wait_event(&event, "HymtAnswer"));
+	if (happened & WL_SOCKET_CLOSED)
+		client_vanished();
+	if (happened & WL_LATCH_SET)
+		ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+static void
+sleep_on_slot_freed(long timeout)
+{
+	static uint32 event = 0;
+
+	ConditionVariableTimedSleep(&hymt_shared->slot_freed, timeout, hymt_wait_event(&event, "HymtQueueFull"));
+	if (has_client() && !pq_check_connection())
+		client_vanished();
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* --- submitting --------------------------------------------------------------------------------------------------- */
+
+/*
+ * Texts of requests may take half of queue memory, so that answers always find room: with all of it taken by requests,
+ * no answer could come back and no request would ever leave.
+ */
+static Size
+bytes_for_requests(void)
+{
+	return hymt_shared->bytes_limit / 2;
+}
+
+static void
+check_length(Size length)
+{
+	Size		limit = Min(bytes_for_requests(), HYMT_FRAME_MAX_BODY - sizeof(HymtRequest));
+
+	if (length > HYMT_FRAME_MAX_BODY || hymt_text_cost(length) > limit)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("text of %zu bytes is too long to be translated", length),
+				 errdetail("The limit is %zu bytes.", limit),
+				 limit < HYMT_FRAME_MAX_BODY - sizeof(HymtRequest) ?
+				 errhint("A text may take half of hymt.queue_memory.") : 0));
+}
+
+static void
+fill_slot(HymtSlot *slot, const HymtRequestSpec *spec, Size cost)
+{
+	slot->bytes = cost;
+	slot->owner_procno = HYMT_MY_PROCNO;
+	slot->owner_pid = MyProcPid;
+	slot->database = MyDatabaseId;
+	slot->role = GetUserId();
+	strlcpy(slot->source_lang, spec->source_lang, HYMT_LANG_MAX);
+	strlcpy(slot->target_lang, spec->target_lang, HYMT_LANG_MAX);
+	slot->max_new_tokens = spec->max_new_tokens;
+	slot->text_length = spec->text_length;
+}
+
+/* A slot and queue memory for the text, or neither. *alone: nobody else uses queue memory. */
+static bool
+reserve(HymtRequestHandle *request, const HymtRequestSpec *spec, Size cost, bool *alone, Service *service)
+{
+	HymtSlot   *slot = NULL;
+
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	*alone = hymt_shared->bytes_used == 0;
+	if (hymt_shared->bytes_used + cost <= bytes_for_requests())
+		slot = hymt_slot_take();
+	if (slot != NULL)
+	{
+		hymt_shared->bytes_used += cost;
+		fill_slot(slot, spec, cost);
+		request->slot = slot;
+		request->generation = slot->generation;
+	}
+	look_at_devices(service);
+	LWLockRelease(hymt_shared->lock);
+	return slot != NULL;
+}
+
+/* False when there is no room now. */
+static bool
+try_submit(HymtRequestHandle *request, const HymtRequestSpec *spec, Service *service)
+{
+	Size		cost = hymt_text_cost(spec->text_length);
+	bool		alone;
+	HymtSlot   *slot;
+
+	if (!reserve(request, spec, cost, &alone, service))
+		return false;
+	slot = request->slot;
+	slot->text = hymt_text_allocate(spec->text, spec->text_length);
+	if (DsaPointerIsValid(slot->text))
+		return true;
+
+	/* Within the limit but no run of pages that long: others' texts lie in between, unless there are none. */
+	request->slot = NULL;
+	leave_slot(slot, request->generation);
+	if (alone)
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of queue memory"),
+				 errhint("Raise hymt.queue_memory.")));
+	return false;
+}
+
+static void
+enqueue(HymtRequestHandle *request)
+{
+	int			workers[HYMT_MAX_DEVICES];
+	int			count;
+
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	request->slot->submitted = GetCurrentTimestamp();
+	hymt_slot_enqueue_last(request->slot);
+	count = hymt_shared->device_count;
+	for (int i = 0; i < count; i++)
+		workers[i] = hymt_shared->device[i].worker_procno;
+	LWLockRelease(hymt_shared->lock);
+	for (int i = 0; i < count; i++)
+		hymt_wake(workers[i]);
+}
+
+HymtRequestHandle *
+hymt_request_submit(const HymtRequestSpec *spec)
+{
+	HymtRequestHandle *request;
+	Patience	patience = {0};
+	Service		service;
+
+	hymt_check_preloaded();
+	check_length(spec->text_length);
+	request = new_request();
+	patience.started = request->submitted;
+	if (!try_submit(request, spec, &service))
+	{
+		ConditionVariablePrepareToSleep(&hymt_shared->slot_freed);
+		while (!try_submit(request, spec, &service))
+		{
+			check_service(&service, &patience);
+			check_queue_timeout(request);
+			sleep_on_slot_freed(next_look(request, false));
+		}
+		ConditionVariableCancelSleep();
+	}
+	enqueue(request);
+	return request;
+}
+
+/* --- the answer --------------------------------------------------------------------------------------------------- */
+
+static HymtSlotState
+look_at_request(const HymtRequestHandle *request, Service *service)
+{
+	HymtSlotState state;
+
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	state = request->slot->state;
+	look_at_devices(service);
+	LWLockRelease(hymt_shared->lock);
+	return state;
+}
+
+/* The slot is DONE or FAILED, so nobody else touches it. */
+static void
+take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
+{
+	const HymtSlot *slot = request->slot;
+
+	memset(outcome, 0, sizeof(HymtOutcome));
+	if (slot->state == HYMT_SLOT_FAILED)
+	{
+		outcome->failure = slot->failure == HYMT_FAILURE_NONE ? HYMT_FAILURE_INTERNAL : slot->failure;
+		outcome->sqlstate = slot->sqlstate;
+	}
+	outcome->finish = slot->finish;
+	outcome->input_tokens = slot->input_tokens;
+	outcome->output_tokens = slot->output_tokens;
+	outcome->text = palloc_extended(slot->result_length + 1, MCXT_ALLOC_HUGE);
+	outcome->text_length = slot->result_length;
+	if (DsaPointerIsValid(slot->result))
+		memcpy(outcome->text, dsa_get_address(hymt_area(), slot->result), slot->result_length);
+	outcome->text[slot->result_length] = '\0';
+}
+
+/* Failures that are the service's, not this text's: no other text would fare better. */
+static void
+raise_service_failure(const HymtOutcome *outcome)
+{
+	switch (outcome->failure)
+	{
+		case HYMT_FAILURE_MODEL_MISSING:
+		case HYMT_FAILURE_MODEL_UNREADABLE:
+		case HYMT_FAILURE_MODEL_BROKEN:
+		case HYMT_FAILURE_MODEL_UNSUPPORTED:
+			raise_refused(outcome->failure, outcome->text);
+			break;
+		case HYMT_FAILURE_NO_MEMORY:
+			hymt_raise_outcome(outcome);
+			break;
+		default:
+			break;
+	}
+}
+
+void
+hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome)
+{
+	Patience	patience = {request->submitted, 0, false};
+
+	for (;;)
+	{
+		Service		service;
+		HymtSlotState state = look_at_request(request, &service);
+
+		if (state == HYMT_SLOT_DONE || state == HYMT_SLOT_FAILED)
+			break;
+		check_service(&service, &patience);
+		if (state == HYMT_SLOT_QUEUED)
+			check_queue_timeout(request);
+		sleep_on_latch(next_look(request, state != HYMT_SLOT_QUEUED));
+	}
+	take_outcome(request, outcome);
+	hymt_request_release(request);
+	raise_service_failure(outcome);
+}

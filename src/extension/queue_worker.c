@@ -1,0 +1,277 @@
+/*
+ * queue_worker.c: the worker's side of the queue.
+ *
+ * Runs in workers. Owns the slots that its device has claimed: while a slot is CLAIMED or ABANDONED by this device,
+ * nobody else frees its text. Nothing here raises an error or waits.
+ */
+#include "hymt.h"
+#include "queue_internal.h"
+
+static bool
+claimed_by(const HymtSlot *slot, int device, uint64 generation)
+{
+	return slot->state == HYMT_SLOT_CLAIMED && slot->device == device && slot->generation == generation;
+}
+
+/* Slot numbers come back through the engine, which is not trusted. */
+static HymtSlot *
+slot_at(int number)
+{
+	return number >= 0 && number < hymt_shared->slot_count ? &hymt_shared->slot[number] : NULL;
+}
+
+static HymtSlot *
+oldest_queued(bool suspects)
+{
+	if (suspects && hymt_shared->suspect_count == 0)
+		return NULL;
+	for (int number = hymt_shared->queue_head; number >= 0; number = hymt_shared->slot[number].next)
+	{
+		if (hymt_shared->slot[number].suspect == suspects)
+			return &hymt_shared->slot[number];
+	}
+	return NULL;
+}
+
+bool
+hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim)
+{
+	HymtSlot   *slot;
+	dsa_pointer text = InvalidDsaPointer;
+
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	slot = oldest_queued(suspects_only);
+	if (slot != NULL)
+	{
+		hymt_slot_dequeue(slot);
+		slot->state = HYMT_SLOT_CLAIMED;
+		slot->device = device;
+		claim->slot = hymt_slot_number(slot);
+		claim->generation = slot->generation;
+		claim->suspect = slot->suspect;
+		memcpy(claim->source_lang, slot->source_lang, HYMT_LANG_MAX);
+		memcpy(claim->target_lang, slot->target_lang, HYMT_LANG_MAX);
+		claim->max_new_tokens = slot->max_new_tokens;
+		claim->text_length = slot->text_length;
+		text = slot->text;
+	}
+	LWLockRelease(hymt_shared->lock);
+
+	if (slot == NULL)
+		return false;
+	claim->text = dsa_get_address(hymt_area(), text);
+	return true;
+}
+
+bool
+hymt_queue_has_suspects(void)
+{
+	bool		found;
+
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	found = hymt_shared->suspect_count > 0;
+	LWLockRelease(hymt_shared->lock);
+	return found;
+}
+
+/* The fixed part of an answer. */
+typedef struct Answer
+{
+	HymtSlotState state;		/* DONE or FAILED */
+	HymtFailure failure;
+	int			sqlstate;
+	HymtFinish	finish;
+	int			input_tokens;
+	int			output_tokens;
+} Answer;
+
+/*
+ * Takes the request's text out of its slot, as it is not needed any more, and reserves queue memory for the answer in
+ * its place. False when the slot is not (or no longer) ours to answer; *reserved tells whether there is memory.
+ */
+static bool
+begin_answer(HymtSlot *slot, int device, uint64 generation, Size cost, bool *reserved)
+{
+	HymtTexts	texts = {InvalidDsaPointer, InvalidDsaPointer};
+	bool		ours;
+
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	ours = claimed_by(slot, device, generation);
+	if (ours)
+	{
+		texts.text = slot->text;
+		slot->text = InvalidDsaPointer;
+		hymt_shared->bytes_used -= slot->bytes;
+		*reserved = hymt_shared->bytes_used + cost <= hymt_shared->bytes_limit;
+		slot->bytes = *reserved ? cost : 0;
+		hymt_shared->bytes_used += slot->bytes;
+	}
+	LWLockRelease(hymt_shared->lock);
+	hymt_texts_free(&texts);
+	return ours;
+}
+
+static void
+finish_answer(HymtSlot *slot, int device, uint64 generation, const Answer *answer, dsa_pointer result, Size length)
+{
+	HymtTexts	texts = {InvalidDsaPointer, result};
+	int			owner = -1;
+
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	if (claimed_by(slot, device, generation))
+	{
+		slot->state = answer->state;
+		slot->failure = answer->failure;
+		slot->sqlstate = answer->sqlstate;
+		slot->finish = answer->finish;
+		slot->input_tokens = answer->input_tokens;
+		slot->output_tokens = answer->output_tokens;
+		slot->result = result;
+		slot->result_length = DsaPointerIsValid(result) ? length : 0;
+		owner = slot->owner_procno;
+		texts.result = InvalidDsaPointer;
+	}
+	/* Else its owner left while the answer was copied: hymt_queue_next_abandoned() will find the slot. */
+	LWLockRelease(hymt_shared->lock);
+	hymt_texts_free(&texts);
+	hymt_wake(owner);
+}
+
+static void
+give_answer(int device, int number, uint64 generation, Answer *answer, const char *text, Size length)
+{
+	HymtSlot   *slot = slot_at(number);
+	dsa_pointer result = InvalidDsaPointer;
+	bool		reserved = false;
+
+	if (slot == NULL || !begin_answer(slot, device, generation, hymt_text_cost(length), &reserved))
+		return;
+	if (reserved)
+		result = hymt_text_allocate(text, length);
+	/* A failure can do without its message, a translation cannot do without its text. */
+	if (!DsaPointerIsValid(result) && answer->state == HYMT_SLOT_DONE)
+	{
+		answer->state = HYMT_SLOT_FAILED;
+		answer->failure = HYMT_FAILURE_NO_MEMORY;
+	}
+	finish_answer(slot, device, generation, answer, result, length);
+}
+
+void
+hymt_queue_answer(int device, int slot, uint64 generation, const char *text, Size length,
+				  HymtFinish finish, int input_tokens, int output_tokens)
+{
+	Answer		answer = {HYMT_SLOT_DONE, HYMT_FAILURE_NONE, 0, finish, input_tokens, output_tokens};
+
+	give_answer(device, slot, generation, &answer, text, length);
+}
+
+void
+hymt_queue_fail(int device, int slot, uint64 generation, HymtFailure failure, int sqlstate,
+				HymtFinish finish, const char *message, Size length)
+{
+	Answer		answer = {HYMT_SLOT_FAILED, failure, sqlstate, finish, 0, 0};
+
+	give_answer(device, slot, generation, &answer, message, length);
+}
+
+/* Under the lock: a claimed request that this worker cannot answer any more. */
+static void
+put_back(HymtSlot *slot, bool suspect, HymtTexts *texts)
+{
+	if (slot->state == HYMT_SLOT_ABANDONED)
+	{
+		hymt_slot_free(slot, texts);
+		return;
+	}
+	if (suspect)
+	{
+		slot->suspect = true;
+		slot->crashes++;
+	}
+	hymt_slot_enqueue_first(slot);
+}
+
+/* Whoever waits for a slot or for memory. */
+static void
+signal_slot_freed(const HymtTexts *texts)
+{
+	if (DsaPointerIsValid(texts->text) || DsaPointerIsValid(texts->result))
+		hymt_texts_free(texts);
+	ConditionVariableSignal(&hymt_shared->slot_freed);
+}
+
+void
+hymt_queue_requeue(int device, int number, uint64 generation, bool suspect)
+{
+	HymtSlot   *slot = slot_at(number);
+	HymtTexts	texts = {InvalidDsaPointer, InvalidDsaPointer};
+
+	if (slot == NULL)
+		return;
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	if (slot->device == device && slot->generation == generation &&
+		(slot->state == HYMT_SLOT_CLAIMED || slot->state == HYMT_SLOT_ABANDONED))
+		put_back(slot, suspect, &texts);
+	LWLockRelease(hymt_shared->lock);
+	signal_slot_freed(&texts);
+}
+
+bool
+hymt_queue_next_abandoned(int device, int *slot, uint64 *generation)
+{
+	HymtTexts	texts = {InvalidDsaPointer, InvalidDsaPointer};
+	bool		found = false;
+
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < hymt_shared->slot_count && !found && hymt_shared->abandoned_count > 0; i++)
+	{
+		HymtSlot   *candidate = &hymt_shared->slot[i];
+
+		if (candidate->state != HYMT_SLOT_ABANDONED || candidate->device != device)
+			continue;
+		*slot = i;
+		*generation = candidate->generation;
+		hymt_slot_free(candidate, &texts);
+		found = true;
+	}
+	LWLockRelease(hymt_shared->lock);
+	if (found)
+		signal_slot_freed(&texts);
+	return found;
+}
+
+void
+hymt_queue_recover(int device)
+{
+	for (int i = 0; i < hymt_shared->slot_count; i++)
+	{
+		HymtSlot   *slot = &hymt_shared->slot[i];
+		HymtTexts	texts = {InvalidDsaPointer, InvalidDsaPointer};
+
+		LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+		if (slot->device == device && (slot->state == HYMT_SLOT_CLAIMED || slot->state == HYMT_SLOT_ABANDONED))
+			put_back(slot, false, &texts);
+		LWLockRelease(hymt_shared->lock);
+		hymt_texts_free(&texts);
+	}
+	ConditionVariableBroadcast(&hymt_shared->slot_freed);
+}
+
+/* The device number under which this process claims requests only to fail them. */
+#define DEVICE_OF_FAILED HYMT_MAX_DEVICES
+
+void
+hymt_queue_fail_all(HymtFailure failure, const char *message)
+{
+	HymtClaim	claim;
+	int			slot;
+	uint64		generation;
+
+	while (hymt_queue_claim(DEVICE_OF_FAILED, true, &claim) || hymt_queue_claim(DEVICE_OF_FAILED, false, &claim))
+		hymt_queue_fail(DEVICE_OF_FAILED, claim.slot, claim.generation, failure, 0, HYMT_FINISH_NONE, message,
+						strlen(message));
+	/* Owners that left just now. */
+	while (hymt_queue_next_abandoned(DEVICE_OF_FAILED, &slot, &generation))
+		;
+}

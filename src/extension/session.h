@@ -1,0 +1,67 @@
+/*
+ * session.h: what the files that run SQL functions share. Included by nothing that runs in a worker.
+ */
+#ifndef HYMT_SESSION_H
+#define HYMT_SESSION_H
+
+#include "hymt.h"
+
+/* --- encoding.c -------------------------------------------------------------------------------------------------- */
+
+/*
+ * Text in the server encoding as UTF-8. Points to `text` itself when there is nothing to convert, else palloc'ed. Raises
+ * 22021 when a SQL_ASCII database holds bytes that are not UTF-8.
+ */
+extern const char *hymt_server_to_utf8(const char *text, Size length, Size *utf8_length);
+
+/*
+ * A translation in the server encoding, palloc'ed. Returns NULL when a character has no equivalent there, whose code
+ * point is then in *character, or when the bytes are not UTF-8 (*character is then 0).
+ */
+extern text *hymt_utf8_to_server(const char *utf8, Size length, uint32 *character);
+
+/* A message or name of the engine as C string in the server encoding, with "?" for what does not fit; never raises for it. */
+extern char *hymt_text_to_server(const char *utf8, Size length);
+
+/* --- passthrough.c ------------------------------------------------------------------------------------------------ */
+
+/* Whether a text has anything to translate; false: numbers, codes, addresses, punctuation, symbols only. UTF-8. */
+extern bool hymt_has_words(const char *utf8, Size length);
+
+/* --- translate.c -------------------------------------------------------------------------------------------------- */
+
+typedef enum HymtOnError
+{
+	HYMT_ON_ERROR_RAISE,
+	HYMT_ON_ERROR_NULL,
+	HYMT_ON_ERROR_SOURCE
+} HymtOnError;
+
+/* The arguments of a translation apart from its text, checked. */
+typedef struct HymtOrder
+{
+	const HymtLanguage *source;
+	const HymtLanguage *target;
+	HymtOnError on_error;
+	int			max_new_tokens; /* 0: the engine's rule */
+} HymtOrder;
+
+typedef struct HymtReport
+{
+	const char *status;			/* "translated", "unchanged" or "failed" */
+	HymtFinish	finish;
+	int			input_tokens;
+	int			output_tokens;
+} HymtReport;
+
+/* Raises 22023 for what is no language, or no value of on_error. `name` is the argument's. */
+extern const HymtLanguage *hymt_order_language(const char *name, const text *code);
+extern HymtOnError hymt_order_on_error(const text *value);
+
+/*
+ * Translates one text in the server encoding. Returns NULL where on_error says so; `source` itself where it stays as it
+ * is; else a new text in the current memory context. *report may be NULL.
+ */
+extern text *hymt_translate_text(text *source, const HymtOrder *order, HymtReport *report);
+
+#endif							/* HYMT_SESSION_H */

@@ -1,0 +1,146 @@
+/*
+ * shmem.c: the shared memory segment of hymt: header, slots, and the DSA area for texts behind them.
+ *
+ * Laid out by the postmaster at start and again after a crash restart; attached by each process at its first use. Sizes
+ * follow settings that only change at server start. Nothing in shared memory points into one process.
+ */
+#include "hymt.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+#include "utils/memutils.h"
+
+HymtShared *hymt_shared = NULL;
+
+static shmem_request_hook_type previous_shmem_request_hook = NULL;
+static shmem_startup_hook_type previous_shmem_startup_hook = NULL;
+
+static Size
+slots_size(void)
+{
+	return MAXALIGN(add_size(offsetof(HymtShared, slot), mul_size(hymt_queue_slots, sizeof(HymtSlot))));
+}
+
+/*
+ * Room for hymt.queue_memory of texts whatever the mixture of sizes: DSA keeps a partly filled superblock of 64 kB for
+ * each size class (seven of them are used, see hymt_text_cost()), its own page maps, and loses some to fragmentation.
+ */
+static Size
+area_size(void)
+{
+	Size		memory = (Size) hymt_queue_memory * 1024;
+
+	return MAXALIGN(memory + memory / 4 + 1024 * 1024);
+}
+
+static void
+request_shmem(void)
+{
+	if (previous_shmem_request_hook)
+		previous_shmem_request_hook();
+	RequestAddinShmemSpace(add_size(slots_size(), area_size()));
+	RequestNamedLWLockTranche("hymt", 1);
+}
+
+static char *
+area_place(void)
+{
+	return (char *) hymt_shared + MAXALIGN(offsetof(HymtShared, slot) + hymt_shared->slot_count * sizeof(HymtSlot));
+}
+
+static void
+init_device(HymtDeviceState *device)
+{
+	device->phase = HYMT_DEVICE_NO_WORKER;
+	device->worker_procno = -1;
+}
+
+static void
+init_slots(HymtShared *shared)
+{
+	shared->slot_count = hymt_queue_slots;
+	for (int i = 0; i < shared->slot_count; i++)
+	{
+		HymtSlot   *slot = &shared->slot[i];
+
+		slot->state = HYMT_SLOT_FREE;
+		slot->generation = 1;
+		slot->next = i + 1 < shared->slot_count ? i + 1 : -1;
+		slot->previous = -1;
+		slot->text = InvalidDsaPointer;
+		slot->result = InvalidDsaPointer;
+	}
+	shared->free_head = 0;
+	shared->free_count = shared->slot_count;
+	shared->queue_head = -1;
+	shared->queue_tail = -1;
+}
+
+/* Creates the area in place, limited to what was asked for at start; the postmaster itself stays detached. */
+static void
+init_area(HymtShared *shared)
+{
+	dsa_area   *area;
+
+	shared->area_size = area_size();
+	shared->bytes_limit = (Size) hymt_queue_memory * 1024;
+	area = dsa_create_in_place(area_place(), shared->area_size, shared->lock->tranche, NULL);
+	dsa_pin(area);
+	dsa_set_size_limit(area, shared->area_size);
+	dsa_detach(area);
+}
+
+static void
+startup_shmem(void)
+{
+	bool		found;
+
+	if (previous_shmem_startup_hook)
+		previous_shmem_startup_hook();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	hymt_shared = ShmemInitStruct("hymt", add_size(slots_size(), area_size()), &found);
+	if (!found)
+	{
+		memset(hymt_shared, 0, slots_size());
+		hymt_shared->magic = HYMT_LAYOUT_MAGIC;
+		hymt_shared->layout_version = HYMT_LAYOUT_VERSION;
+		hymt_shared->lock = &GetNamedLWLockTranche("hymt")->lock;
+		ConditionVariableInit(&hymt_shared->slot_freed);
+		ConditionVariableInit(&hymt_shared->device_changed);
+		hymt_shared->device_count = 1;
+		for (int i = 0; i < HYMT_MAX_DEVICES; i++)
+			init_device(&hymt_shared->device[i]);
+		init_slots(hymt_shared);
+		init_area(hymt_shared);
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+hymt_shmem_init_hooks(void)
+{
+	previous_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = request_shmem;
+	previous_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = startup_shmem;
+}
+
+dsa_area *
+hymt_area(void)
+{
+	static dsa_area *area = NULL;
+
+	if (area == NULL)
+	{
+		MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
+
+		area = dsa_attach_in_place(area_place(), NULL);
+		dsa_pin_mapping(area);
+		/* Counts references only; runs after every before_shmem_exit callback, which may still free texts. */
+		on_shmem_exit(dsa_on_shmem_exit_release_in_place, PointerGetDatum(area_place()));
+		MemoryContextSwitchTo(caller);
+	}
+	return area;
+}
