@@ -80,8 +80,7 @@ add_weight(SHA2_CTX *hash, const HymtWeight *weight)
 }
 
 bool
-hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, const HymtWeight *weights, size_t count,
-				 HymtError *error)
+hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, HymtError *error)
 {
 	const char *family = hymt_family_name(model->family);
 	HymtFileBytes tokenizer;
@@ -97,9 +96,9 @@ hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, const HymtWeight
 	add_text(&hash, &tokenizer);
 	hymt_file_free(&tokenizer);
 	add_part(&hash, family, strlen(family));
-	add_number(&hash, count);
-	for (size_t i = 0; i < count; i++)
-		add_weight(&hash, &weights[i]);
+	add_number(&hash, model->weight_count);
+	for (size_t i = 0; i < model->weight_count; i++)
+		add_weight(&hash, &model->weights[i]);
 	SHA256End(&hash, model->fingerprint);
 	return true;
 }

@@ -113,13 +113,6 @@ static const WeightPlace embedding_place = {"model.embed_tokens.weight", offseto
 static const WeightPlace norm_place = {"model.norm.weight", offsetof(HymtModel, final_norm), ONE_ROW, HIDDEN};
 static const WeightPlace head_place = {"lm_head.weight", offsetof(HymtModel, head), VOCAB, HIDDEN};
 
-/* The weights in use, collected while they are given their places. */
-typedef struct WeightList
-{
-	HymtWeight *weights;
-	size_t		count;
-} WeightList;
-
 static bool
 read_dtype(HymtDtype *dtype, const HymtStoredTensor *stored, const char *path, HymtError *error)
 {
@@ -157,8 +150,7 @@ check_shape(const HymtStoredTensor *stored, int64_t rows, int64_t columns, bool 
 }
 
 static bool
-place_weight(HymtModel *model, WeightList *list, const WeightPlace *place, const char *name, void *base,
-			 HymtError *error)
+place_weight(HymtModel *model, const WeightPlace *place, const char *name, void *base, HymtError *error)
 {
 	const HymtStoredTensor *stored = hymt_safetensors_find(model->files, name);
 	const char *path = hymt_safetensors_path(model->files, stored);
@@ -178,21 +170,21 @@ place_weight(HymtModel *model, WeightList *list, const WeightPlace *place, const
 		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
 						 "%s: tensor \"%s\" is not aligned to its elements; save the file again with a current safetensors",
 						 path, name);
-	list->weights[list->count++] = (HymtWeight) {stored->name, tensor, vector};
+	model->weights[model->weight_count++] = (HymtWeight) {stored->name, tensor, vector};
 	model->parameters += (uint64_t) tensor->rows * (uint64_t) tensor->columns;
 	model->stored_bytes += stored->bytes;
 	return true;
 }
 
 static bool
-place_layer(HymtModel *model, WeightList *list, int layer, HymtError *error)
+place_layer(HymtModel *model, int layer, HymtError *error)
 {
 	char		name[128];
 
 	for (size_t i = 0; i < LAYER_PLACES; i++)
 	{
 		snprintf(name, sizeof name, "model.layers.%d.%s", layer, layer_places[i].name);
-		if (!place_weight(model, list, &layer_places[i], name, &model->layer[layer], error))
+		if (!place_weight(model, &layer_places[i], name, &model->layer[layer], error))
 			return false;
 	}
 	return true;
@@ -209,25 +201,25 @@ compare_weights(const void *left, const void *right)
 
 /* Give every weight its place. A tied model's own head may be stored too; it is a copy of the embedding, and ignored. */
 static bool
-place_weights(HymtModel *model, WeightList *list, HymtError *error)
+place_weights(HymtModel *model, HymtError *error)
 {
 	int			layers = model->config.layers;
 
-	list->weights = calloc((size_t) layers * LAYER_PLACES + 3, sizeof *list->weights);
+	model->weights = calloc((size_t) layers * LAYER_PLACES + 3, sizeof *model->weights);
 	model->layer = calloc((size_t) layers, sizeof *model->layer);
-	if (list->weights == NULL || model->layer == NULL)
+	if (model->weights == NULL || model->layer == NULL)
 		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "%s: out of memory", model->directory);
-	if (!place_weight(model, list, &embedding_place, embedding_place.name, model, error) ||
-		!place_weight(model, list, &norm_place, norm_place.name, model, error))
+	if (!place_weight(model, &embedding_place, embedding_place.name, model, error) ||
+		!place_weight(model, &norm_place, norm_place.name, model, error))
 		return false;
 	if (model->config.tied)
 		model->head = model->embedding;
-	else if (!place_weight(model, list, &head_place, head_place.name, model, error))
+	else if (!place_weight(model, &head_place, head_place.name, model, error))
 		return false;
 	for (int i = 0; i < layers; i++)
-		if (!place_layer(model, list, i, error))
+		if (!place_layer(model, i, error))
 			return false;
-	qsort(list->weights, list->count, sizeof *list->weights, compare_weights);
+	qsort(model->weights, model->weight_count, sizeof *model->weights, compare_weights);
 	return true;
 }
 
@@ -260,13 +252,13 @@ read_piece(const HymtModel *model, const unsigned char *start, size_t length, Hy
  * long as a hung engine would.
  */
 static bool
-read_weights(const HymtModel *model, const WeightList *list, const HymtModelOptions *options, HymtError *error)
+read_weights(const HymtModel *model, const HymtModelOptions *options, HymtError *error)
 {
 	uint64_t	done = 0;
 
-	for (size_t i = 0; i < list->count; i++)
+	for (size_t i = 0; i < model->weight_count; i++)
 	{
-		const HymtTensor *tensor = list->weights[i].tensor;
+		const HymtTensor *tensor = model->weights[i].tensor;
 		const unsigned char *data = tensor->data;
 		size_t		left = (size_t) tensor->rows * (size_t) tensor->columns * hymt_dtype_size(tensor->dtype);
 
@@ -325,7 +317,7 @@ free_texts(HymtModelTexts *texts)
 }
 
 static bool
-load(HymtModel *model, HymtModelTexts *texts, WeightList *list, const HymtModelOptions *options, HymtError *error)
+load(HymtModel *model, HymtModelTexts *texts, const HymtModelOptions *options, HymtError *error)
 {
 	report(options, PERCENT_CONFIG, "reading configuration");
 	if (!check_directory(model->directory, error) ||
@@ -335,12 +327,12 @@ load(HymtModel *model, HymtModelTexts *texts, WeightList *list, const HymtModelO
 		return false;
 	report(options, PERCENT_MAP, "mapping weights");
 	model->files = hymt_safetensors_open(model->directory, error);
-	if (model->files == NULL || !place_weights(model, list, error))
+	if (model->files == NULL || !place_weights(model, error))
 		return false;
 	report(options, PERCENT_FINGERPRINT, "computing fingerprint");
-	if (!hymt_fingerprint(model, texts, list->weights, list->count, error))
+	if (!hymt_fingerprint(model, texts, error))
 		return false;
-	if (options->progress != NULL && !read_weights(model, list, options, error))
+	if (options->progress != NULL && !read_weights(model, options, error))
 		return false;
 	report(options, 100, "model loaded");
 	return true;
@@ -351,7 +343,6 @@ hymt_model_open(HymtModel *model, const char *directory, const HymtModelOptions 
 {
 	static const HymtModelOptions no_options;
 	HymtModelTexts texts;
-	WeightList	list = {NULL, 0};
 	bool		ok;
 
 	memset(model, 0, sizeof *model);
@@ -359,9 +350,8 @@ hymt_model_open(HymtModel *model, const char *directory, const HymtModelOptions 
 	model->directory = strdup(directory);
 	if (model->directory == NULL)
 		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "%s: out of memory", directory);
-	ok = load(model, &texts, &list, options == NULL ? &no_options : options, error);
+	ok = load(model, &texts, options == NULL ? &no_options : options, error);
 	free_texts(&texts);
-	free(list.weights);
 	if (!ok)
 		hymt_model_close(model);
 	return ok;
@@ -371,6 +361,7 @@ void
 hymt_model_close(HymtModel *model)
 {
 	hymt_safetensors_close(model->files);
+	free(model->weights);
 	free(model->layer);
 	free(model->directory);
 	free(model->name);

@@ -94,6 +94,8 @@ typedef struct HymtModel
 	uint64_t	parameters;		/* weights in use; a tied model's stored head is not counted */
 	uint64_t	stored_bytes;	/* their bytes in the files */
 	struct HymtSafetensors *files;	/* owns the mappings */
+	struct HymtWeight *weights; /* all weights in use, sorted by name; see model_parts.h */
+	size_t		weight_count;
 } HymtModel;
 
 /* Called with the part of the work done, in percent, and the name of the phase; may be NULL. */

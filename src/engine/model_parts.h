@@ -20,7 +20,7 @@ typedef struct HymtModelTexts
 typedef struct HymtWeight
 {
 	const char *name;			/* the container's memory */
-	const HymtTensor *tensor;
+	const HymtTensor *tensor;	/* inside the HymtModel or its layers */
 	bool		vector;			/* stored with one dimension */
 } HymtWeight;
 
@@ -33,8 +33,7 @@ extern bool hymt_config_read(HymtConfig *config, const char *directory, const Hy
  */
 extern bool hymt_family_detect(HymtModel *model, const HymtModelTexts *texts, HymtFamily wish, HymtError *error);
 
-/* fingerprint.c: fill in model->fingerprint. `weights` must be sorted by name. */
-extern bool hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, const HymtWeight *weights, size_t count,
-							 HymtError *error);
+/* fingerprint.c: fill in model->fingerprint. The weights must be sorted by name. */
+extern bool hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, HymtError *error);
 
 #endif							/* HYMT_MODEL_PARTS_H */
