@@ -22,13 +22,18 @@
  */
 #undef ENABLE_GSS
 
-/* 17: a process finds its number in MyProcNumber; before, in its PGPROC. Extensions can name their wait events. */
+/*
+ * 17: a process finds its number in MyProcNumber; before, in its PGPROC. Extensions can name their wait events. A wait
+ * event set belongs to a resource owner (NULL: to nobody), no longer to a memory context.
+ */
 #if PG_VERSION_NUM >= 170000
 #define HYMT_MY_PROCNO MyProcNumber
 #define HYMT_NEW_WAIT_EVENT(name) WaitEventExtensionNew(name)
+#define HYMT_CREATE_WAIT_EVENT_SET(nevents) CreateWaitEventSet(NULL, nevents)
 #else
 #define HYMT_MY_PROCNO (MyProc->pgprocno)
 #define HYMT_NEW_WAIT_EVENT(name) ((uint32) PG_WAIT_EXTENSION)
+#define HYMT_CREATE_WAIT_EVENT_SET(nevents) CreateWaitEventSet(TopMemoryContext, nevents)
 #endif
 
 /* 18: wait event sets have a header of their own, which latch.h does not include any more; modules carry name and version. */

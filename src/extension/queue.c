@@ -54,6 +54,7 @@ typedef struct Service
 {
 	HymtDevicePhase phase;
 	HymtFailure failure;
+	int			sqlstate;		/* of a refusal that no HymtFailure describes; else 0 */
 	int			percent;
 	char		message[HYMT_MESSAGE_MAX];	/* what is loading, or why the model was refused */
 } Service;
@@ -200,6 +201,7 @@ look_at_devices(Service *service)
 	}
 	service->phase = best->phase;
 	service->failure = best->failure;
+	service->sqlstate = best->sqlstate;
 	service->percent = best->loading_percent;
 	service->message[0] = '\0';
 	if (best->phase == HYMT_DEVICE_REFUSED)
@@ -226,12 +228,12 @@ model_hint(HymtFailure failure)
 }
 
 static void
-raise_refused(HymtFailure failure, const char *message)
+raise_refused(HymtFailure failure, int sqlstate, const char *message)
 {
 	bool		has_detail = message != NULL && message[0] != '\0';
 
 	ereport(ERROR,
-			(errcode(hymt_failure_sqlstate(failure)),
+			(errcode(sqlstate != 0 ? sqlstate : hymt_failure_sqlstate(failure)),
 			 errmsg("the translation model could not be loaded"),
 			 has_detail ? errdetail_internal("%s", hymt_text_to_server(message, strlen(message))) : 0,
 			 errhint("%s", model_hint(failure))));
@@ -275,7 +277,7 @@ check_service(const Service *service, Patience *patience)
 		return;
 	}
 	if (service->phase == HYMT_DEVICE_REFUSED)
-		raise_refused(service->failure, service->message);
+		raise_refused(service->failure, service->sqlstate, service->message);
 
 	now = GetCurrentTimestamp();
 	if (service->phase == HYMT_DEVICE_NO_WORKER)
@@ -536,13 +538,15 @@ take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
 static void
 raise_service_failure(const HymtOutcome *outcome)
 {
+	if (outcome->sqlstate == ERRCODE_HYMT_VERSION_SKEW)
+		raise_refused(outcome->failure, outcome->sqlstate, outcome->text);
 	switch (outcome->failure)
 	{
 		case HYMT_FAILURE_MODEL_MISSING:
 		case HYMT_FAILURE_MODEL_UNREADABLE:
 		case HYMT_FAILURE_MODEL_BROKEN:
 		case HYMT_FAILURE_MODEL_UNSUPPORTED:
-			raise_refused(outcome->failure, outcome->text);
+			raise_refused(outcome->failure, 0, outcome->text);
 			break;
 		case HYMT_FAILURE_NO_MEMORY:
 			hymt_raise_outcome(outcome);

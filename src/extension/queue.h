@@ -234,6 +234,6 @@ extern bool hymt_queue_next_abandoned(int device, int *slot, uint64 *generation)
 extern void hymt_queue_recover(int device);
 
 /* Fail every queued request (no engine will come): used when the model was refused. */
-extern void hymt_queue_fail_all(HymtFailure failure, const char *message);
+extern void hymt_queue_fail_all(HymtFailure failure, int sqlstate, const char *message);
 
 #endif							/* HYMT_QUEUE_H */

@@ -262,14 +262,14 @@ hymt_queue_recover(int device)
 #define DEVICE_OF_FAILED HYMT_MAX_DEVICES
 
 void
-hymt_queue_fail_all(HymtFailure failure, const char *message)
+hymt_queue_fail_all(HymtFailure failure, int sqlstate, const char *message)
 {
 	HymtClaim	claim;
 	int			slot;
 	uint64		generation;
 
 	while (hymt_queue_claim(DEVICE_OF_FAILED, true, &claim) || hymt_queue_claim(DEVICE_OF_FAILED, false, &claim))
-		hymt_queue_fail(DEVICE_OF_FAILED, claim.slot, claim.generation, failure, 0, HYMT_FINISH_NONE, message,
+		hymt_queue_fail(DEVICE_OF_FAILED, claim.slot, claim.generation, failure, sqlstate, HYMT_FINISH_NONE, message,
 						strlen(message));
 	/* Owners that left just now. */
 	while (hymt_queue_next_abandoned(DEVICE_OF_FAILED, &slot, &generation))

@@ -1,0 +1,75 @@
+/*
+ * engine_process.h: the engine as a child process of a worker: start, kill, reap, and its messages on stderr.
+ *
+ * What is said over the socket is link.h's concern.
+ */
+#ifndef HYMT_ENGINE_PROCESS_H
+#define HYMT_ENGINE_PROCESS_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+
+#include "../protocol/frames.h"
+
+#define HYMT_LOG_LINE_MAX 1024
+
+/* What an engine is started with. Two engines with equal settings need not be told apart. */
+typedef struct HymtEngineSettings
+{
+	char		program[MAXPGPATH];
+	char		model[MAXPGPATH];	/* directory */
+	char		family[NAMEDATALEN];	/* "auto", or one of the families */
+	int			threads;		/* 0 = automatic */
+	int			max_context;	/* tokens */
+} HymtEngineSettings;
+
+typedef struct HymtEngineProcess
+{
+	pid_t		pid;			/* 0: none */
+	int			socket;			/* our end, non-blocking; -1: closed */
+	int			log;			/* read end of its stdout and stderr, non-blocking; -1: closed */
+	TimestampTz started;
+	bool		killed;			/* by us */
+	TimestampTz kill_at;		/* when a process that ended the conversation is killed if it still lives; 0: not */
+
+	/* the line of its stderr being put together (cut at the maximum), and the limit on lines */
+	char		line[HYMT_LOG_LINE_MAX + 1];
+	int			line_length;
+	TimestampTz log_window;		/* start of the present period of the limit */
+	int			log_lines;		/* in this period */
+	int			log_dropped;	/* in this period */
+} HymtEngineProcess;
+
+/* From the server's settings; paths made absolute. */
+extern void hymt_engine_settings(HymtEngineSettings *settings);
+extern bool hymt_engine_settings_equal(const HymtEngineSettings *one, const HymtEngineSettings *other);
+
+/* No process. */
+extern void hymt_engine_process_init(HymtEngineProcess *process);
+
+/*
+ * Fork and exec. On failure returns false with the reason in `failure` and `message` (HYMT_FAILURE_MODEL_MISSING when
+ * the program is not there), and leaves no process and no descriptor.
+ */
+extern bool hymt_engine_start(HymtEngineProcess *process, const HymtEngineSettings *settings, HymtFailure *failure,
+							  char *message, Size message_size);
+
+/* SIGKILL; the process is still to be reaped. */
+extern void hymt_engine_kill(HymtEngineProcess *process);
+
+/* True when the process is gone; *status as from waitpid(). Never blocks. Closes all descriptors then. */
+extern bool hymt_engine_reap(HymtEngineProcess *process, int *status);
+
+/* "was terminated by signal 11: Segmentation fault", "exited with exit code 3". */
+extern void hymt_engine_status_text(int status, char *text, Size size);
+
+extern void hymt_engine_close_socket(HymtEngineProcess *process);
+
+/*
+ * Re-emits what the engine wrote to its stderr as lines of the server log. Never blocks. Returns false at end of file;
+ * the descriptor is closed then.
+ */
+extern bool hymt_engine_forward_log(HymtEngineProcess *process);
+
+#endif							/* HYMT_ENGINE_PROCESS_H */
