@@ -1,0 +1,275 @@
+/*
+ * cmd_eval.c: hymt-engine eval: logits and greedy answers to prompts of ids.
+ *
+ * Runs in the engine program. Needs no tokenizer: it is how a model, a device or a precision is compared with a reference.
+ * All requests are one continuous batch.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd.h"
+#include "files.h"
+#include "lines.h"
+
+/*
+ * An answer holds the logits of the whole vocabulary, as numbers and then as text. The requests in the batch share this
+ * much memory for that, within these bounds.
+ */
+#define WINDOW_BYTES (256 * 1024 * 1024)
+#define BYTES_PER_LOGIT 20
+#define WINDOW_MIN 16
+#define WINDOW_MAX 1024
+
+static const char usage[] =
+"hymt-engine eval --model DIR [OPTIONS]\n"
+"\n"
+"Reads JSON lines {\"ids\": [1, 2], \"max_new\": 24, \"repetition_penalty\": 1.0}; max_new (default 0) is the most tokens\n"
+"the answer may have. Writes one line for each, in the same order:\n"
+"  {\"last_logits\": [...], \"argmax_per_position\": [...], \"greedy\": [...], \"finish\": \"stop\"}\n"
+"last_logits are those at the last id of the prompt, before any penalty; greedy ends with the stop id that ended it;\n"
+"finish is \"stop\" or \"length\". A request that fails gives {\"error\": \"...\"}, and exit code 1 at the end.\n";
+
+typedef struct Eval
+{
+	HymtModel	model;
+	HymtDevice *device;
+	HymtScheduler *scheduler;
+	bool		failed;
+} Eval;
+
+static const HymtDeviceOps *const ops = &hymt_device_cpu;
+
+/* --- requests --------------------------------------------------------------------------------------------------- */
+
+static bool
+read_ids(const json_t *list, int32_t *ids, int vocab, HymtError *error)
+{
+	for (size_t i = 0; i < json_array_size(list); i++)
+	{
+		const json_t *item = json_array_get(list, i);
+
+		if (!json_is_integer(item))
+			return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "ids[%zu] is not an integer", i);
+		if (json_integer_value(item) < 0 || json_integer_value(item) >= vocab)
+			return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "ids[%zu] is not in 0 ... %d", i, vocab - 1);
+		ids[i] = (int32_t) json_integer_value(item);
+	}
+	return true;
+}
+
+static bool
+read_settings(const json_t *object, HymtSequenceRequest *request, HymtError *error)
+{
+	const json_t *max_new = json_object_get(object, "max_new");
+	const json_t *penalty = json_object_get(object, "repetition_penalty");
+
+	request->max_new = 0;
+	request->repetition_penalty = 1;
+	if (max_new != NULL)
+	{
+		if (!json_is_integer(max_new) || json_integer_value(max_new) < 0 || json_integer_value(max_new) > INT32_MAX)
+			return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "max_new is not an integer from 0 to %d", INT32_MAX);
+		request->max_new = (int32_t) json_integer_value(max_new);
+	}
+	if (penalty != NULL)
+	{
+		if (!json_is_number(penalty))
+			return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "repetition_penalty is not a number");
+		request->repetition_penalty = (float) json_number_value(penalty);
+	}
+	return true;
+}
+
+static bool
+submit_object(Eval *eval, uint64_t number, const json_t *object, HymtError *error)
+{
+	const json_t *list = json_object_get(object, "ids");
+	HymtSequenceRequest request = {.id = number, .want_last_logits = true, .want_argmax = true};
+	int32_t    *ids;
+	bool		done;
+
+	if (!json_is_array(list))
+		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, list == NULL ? "ids is missing" : "ids is not an array");
+	if (json_array_size(list) == 0)
+		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "ids is empty");
+	/* Longer prompts fit in no context; the scheduler says so without their ids. */
+	if (json_array_size(list) > INT32_MAX / 2)
+		return hymt_fail(error, HYMT_FAILURE_TOO_LONG, "ids is too long");
+	ids = malloc(sizeof(int32_t) * json_array_size(list));
+	if (ids == NULL)
+		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
+	request.prompt = ids;
+	request.prompt_count = (int32_t) json_array_size(list);
+	request.stop_ids = eval->model.config.stop_ids;
+	request.stop_count = eval->model.config.stop_count;
+	done = read_ids(list, ids, eval->model.config.vocab, error) &&
+		read_settings(object, &request, error) &&
+		hymt_scheduler_submit(eval->scheduler, &request, error);
+	free(ids);
+	return done;
+}
+
+static void
+answer_error(Eval *eval, const char *message, HymtBytes *output)
+{
+	json_t	   *object = json_pack("{s:s}", "error", message);
+	char	   *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
+	static const char plain[] = "{\"error\":\"out of memory\"}";
+
+	eval->failed = true;
+	hymt_bytes_free(output);
+	if (text == NULL || !hymt_bytes_append(output, text, strlen(text)))
+		hymt_bytes_append(output, plain, sizeof(plain) - 1);
+	free(text);
+	json_decref(object);
+}
+
+static bool
+start_line(void *context, uint64_t number, const char *line, size_t length, HymtBytes *output)
+{
+	Eval	   *eval = context;
+	HymtError	error;
+	json_t	   *object;
+	bool		done;
+
+	if (line == NULL)
+	{
+		answer_error(eval, "the line is too long", output);
+		return false;
+	}
+	object = hymt_json_object(line, length, "request", &error);
+	done = object != NULL && submit_object(eval, number, object, &error);
+	json_decref(object);
+	if (!done)
+		answer_error(eval, error.message, output);
+	return done;
+}
+
+/* --- answers ---------------------------------------------------------------------------------------------------- */
+
+static bool
+append_ids(HymtBytes *output, const char *name, const int32_t *ids, int32_t count)
+{
+	char		text[64];
+
+	if (!hymt_bytes_append(output, text, (size_t) snprintf(text, sizeof(text), ",\"%s\":[", name)))
+		return false;
+	for (int32_t i = 0; i < count; i++)
+		if (!hymt_bytes_append(output, text,
+							   (size_t) snprintf(text, sizeof(text), "%s%d", i > 0 ? "," : "", (int) ids[i])))
+			return false;
+	return hymt_bytes_append(output, "]", 1);
+}
+
+/* Nine significant digits give back every float exactly. */
+static bool
+append_logits(HymtBytes *output, const float *logits, int count)
+{
+	static const char name[] = "{\"last_logits\":[";
+	char		text[64];
+
+	if (!hymt_bytes_append(output, name, sizeof(name) - 1))
+		return false;
+	for (int i = 0; i < count; i++)
+		if (!hymt_bytes_append(output, text, (size_t) snprintf(text, sizeof(text), "%s%.9g", i > 0 ? "," : "",
+															   (double) logits[i])))
+			return false;
+	return hymt_bytes_append(output, "]", 1);
+}
+
+static bool
+all_finite(const float *values, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (!isfinite(values[i]))
+			return false;
+	return true;
+}
+
+static bool
+append_answer(HymtBytes *output, const HymtSequenceAnswer *answer, int vocab)
+{
+	char		text[32];
+	const char *finish = answer->finish == HYMT_FINISH_STOP ? "stop" : "length";
+
+	return append_logits(output, answer->last_logits, vocab) &&
+		append_ids(output, "argmax_per_position", answer->argmax, answer->prompt_count) &&
+		append_ids(output, "greedy", answer->tokens, answer->token_count) &&
+		hymt_bytes_append(output, text, (size_t) snprintf(text, sizeof(text), ",\"finish\":\"%s\"}", finish));
+}
+
+static bool
+collect_answer(void *context, uint64_t *number, HymtBytes *output)
+{
+	Eval	   *eval = context;
+	HymtSequenceAnswer answer;
+
+	if (!hymt_scheduler_answer(eval->scheduler, &answer))
+		return false;
+	*number = answer.id;
+	/* JSON has no way to write what is not finite. */
+	if (answer.failure != HYMT_FAILURE_NONE || !all_finite(answer.last_logits, eval->model.config.vocab))
+		answer_error(eval, "the model computed a logit that is not a finite number", output);
+	else if (!append_answer(output, &answer, eval->model.config.vocab))
+		answer_error(eval, "out of memory", output);
+	return true;
+}
+
+/* --- command ---------------------------------------------------------------------------------------------------- */
+
+static int
+window_for(int vocab)
+{
+	int			window = WINDOW_BYTES / BYTES_PER_LOGIT / vocab;
+
+	return window < WINDOW_MIN ? WINDOW_MIN : window > WINDOW_MAX ? WINDOW_MAX : window;
+}
+
+static bool
+run(Eval *eval, const HymtOptions *options, HymtError *error)
+{
+	HymtDeviceOptions device_options = options->device;
+	HymtLineWork work = {.context = eval, .start = start_line, .collect = collect_answer};
+	HymtModelOptions model_options = {.family = options->family};
+	bool		done = false;
+
+	if (!hymt_model_open(&eval->model, options->model, &model_options, error))
+		return false;
+	if (device_options.max_context > eval->model.config.max_position)
+		device_options.max_context = eval->model.config.max_position;
+	eval->device = ops->open(&eval->model, &device_options, error);
+	if (eval->device != NULL)
+		eval->scheduler = hymt_scheduler_open(ops, eval->device, eval->model.config.vocab, options->trace, error);
+	if (eval->scheduler != NULL)
+	{
+		work.scheduler = eval->scheduler;
+		work.event_fd = ops->info(eval->device)->event_fd;
+		work.window = window_for(eval->model.config.vocab);
+		eval->failed = !hymt_lines_run(&work) || eval->failed;
+		done = true;
+	}
+	hymt_scheduler_close(eval->scheduler);
+	if (eval->device != NULL)
+		ops->close(eval->device);
+	hymt_model_close(&eval->model);
+	return done;
+}
+
+int
+hymt_cmd_eval(int argc, char **argv)
+{
+	HymtOptions options;
+	Eval		eval = {0};
+	HymtError	error;
+	int			code;
+	bool		done;
+
+	if (!hymt_options_parse(&options, argc, argv, usage, NULL, &code))
+		return code;
+	done = run(&eval, &options, &error);
+	if (!done)
+		hymt_complain("%s", error.message);
+	done = hymt_options_close(&options) && done;
+	return done && !eval.failed ? 0 : 1;
+}

@@ -1,0 +1,169 @@
+/*
+ * cmd_translate.c: hymt-engine translate: lines in, lines out.
+ *
+ * Runs in the engine program, without a database. All lines are one continuous batch.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd.h"
+#include "engine.h"
+#include "lines.h"
+
+/* Lines in the batch at a time: enough to keep any device full, little enough to bound the memory. */
+#define WINDOW 1024
+
+static const char usage[] =
+"hymt-engine translate --model DIR --from CODE --to CODE [OPTIONS]\n"
+"\n"
+"Translates each line of the standard input and writes one line for it, in the same order. Lines that are empty or\n"
+"blank come back as they are. A line break inside an answer becomes a space. A line that cannot be translated gives\n"
+"an empty line, a message with its number on the standard error, and exit code 1 at the end.\n"
+"\n"
+"  --from CODE           language of the lines: en, zh, zh-Hant, de ...\n"
+"  --to CODE             language wanted\n";
+
+typedef struct Translate
+{
+	HymtEngine	engine;
+	const HymtLanguage *source;
+	const HymtLanguage *target;
+	bool		failed;
+} Translate;
+
+static bool
+is_blank(const char *line, size_t length)
+{
+	for (size_t i = 0; i < length; i++)
+		if (strchr(" \t\r\v\f", line[i]) == NULL || line[i] == '\0')
+			return false;
+	return true;
+}
+
+static void
+fail_line(Translate *translate, uint64_t number, const char *message)
+{
+	hymt_complain("line %llu: %s", (unsigned long long) number, message);
+	translate->failed = true;
+}
+
+static bool
+start_line(void *context, uint64_t number, const char *line, size_t length, HymtBytes *output)
+{
+	Translate  *translate = context;
+	HymtError	error;
+
+	if (line == NULL)
+	{
+		fail_line(translate, number, "the line is too long");
+		return false;
+	}
+	if (is_blank(line, length))
+	{
+		if (!hymt_bytes_append(output, line, length))
+			fail_line(translate, number, "out of memory");
+		return false;
+	}
+	if (hymt_engine_submit(&translate->engine, number, translate->source->code, translate->target->code, line, length, 0,
+						   &error))
+		return true;
+	fail_line(translate, number, error.message);
+	return false;
+}
+
+static const char *
+failure_message(HymtFailure failure)
+{
+	switch (failure)
+	{
+		case HYMT_FAILURE_UNFINISHED:
+			return "the answer did not end within its limit";
+		case HYMT_FAILURE_NUMERIC:
+			return "the model computed a value that is not a number";
+		case HYMT_FAILURE_NO_MEMORY:
+			return "out of memory";
+		default:
+			return "internal error";
+	}
+}
+
+static bool
+collect_answer(void *context, uint64_t *number, HymtBytes *output)
+{
+	Translate  *translate = context;
+	HymtTranslation translation;
+
+	if (!hymt_engine_answer(&translate->engine, &translation))
+		return false;
+	*number = translation.id;
+	if (translation.failure != HYMT_FAILURE_NONE)
+		fail_line(translate, translation.id, failure_message(translation.failure));
+	else
+	{
+		for (size_t i = 0; i < translation.length; i++)
+			if (translation.text[i] == '\n' || translation.text[i] == '\r')
+				translation.text[i] = ' ';
+		if (!hymt_bytes_append(output, translation.text, translation.length))
+			fail_line(translate, translation.id, "out of memory");
+	}
+	free(translation.text);
+	return true;
+}
+
+static bool
+translate_lines(Translate *translate, const HymtOptions *options, const char *from, const char *to)
+{
+	HymtEngineOptions engine_options = {
+		.model_directory = options->model,
+		.family = options->family,
+		.device = options->device,
+		.trace = options->trace
+	};
+	HymtLineWork work = {.context = translate, .window = WINDOW, .start = start_line, .collect = collect_answer};
+	HymtError	error;
+	bool		done;
+
+	if (!hymt_engine_open(&translate->engine, &engine_options, &error))
+	{
+		hymt_complain("%s", error.message);
+		return false;
+	}
+	translate->source = hymt_engine_language(&translate->engine, from, &error);
+	if (translate->source != NULL)
+		translate->target = hymt_engine_language(&translate->engine, to, &error);
+	done = translate->source != NULL && translate->target != NULL;
+	if (done)
+	{
+		work.scheduler = translate->engine.scheduler;
+		work.event_fd = translate->engine.ops->info(translate->engine.device)->event_fd;
+		done = hymt_lines_run(&work);
+	}
+	else
+		hymt_complain("%s", error.message);
+	hymt_engine_close(&translate->engine);
+	return done;
+}
+
+int
+hymt_cmd_translate(int argc, char **argv)
+{
+	HymtOptions options;
+	Translate	translate = {0};
+	const char *from = NULL;
+	const char *to = NULL;
+	const HymtOwnOption own[] = {{"from", &from}, {"to", &to}, {NULL, NULL}};
+	int			code;
+	bool		done;
+
+	if (!hymt_options_parse(&options, argc, argv, usage, own, &code))
+		return code;
+	if (from == NULL || to == NULL)
+	{
+		hymt_complain("translate: --from CODE and --to CODE are needed");
+		hymt_options_close(&options);
+		return 2;
+	}
+	done = translate_lines(&translate, &options, from, to);
+	done = hymt_options_close(&options) && done;
+	return done && !translate.failed ? 0 : 1;
+}

@@ -1,0 +1,596 @@
+/*
+ * serve.c: hymt-engine serve: the child of a database worker, answering frames on a socket.
+ *
+ * Runs in the engine program, in one thread: a poll(2) loop over the socket, which never blocks either way, and the
+ * device's event. Owns the conversation and the list of unanswered requests. It takes what the worker gives, in the
+ * worker's order, and prints no text of a request anywhere.
+ *
+ * The worker's end, in whatever way it comes, is the engine's: the kernel sends SIGKILL when the parent dies, and the end
+ * of the socket ends the loop.
+ */
+#define _GNU_SOURCE				/* POLLRDHUP */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cmd.h"
+#include "engine.h"
+
+/* Unanswered requests at a time that the worker may count on. */
+#define CREDITS_MAX 256
+/* A typical sequence of prompt and answer, to guess how many fit in the KV memory. */
+#define TYPICAL_TOKENS 128
+
+/*
+ * Requests beyond the credits are kept as well, up to these bounds; then the engine stops reading the socket until some
+ * are answered, so that a worker that does not count cannot make it grow without end.
+ */
+#define PENDING_MAX 4096
+#define PENDING_BYTES_MAX ((size_t) 256 * 1024 * 1024)
+/* Likewise when the worker does not read its answers. */
+#define OUTPUT_MAX ((size_t) 64 * 1024 * 1024)
+
+#define READ_BYTES 65536
+#define READS_PER_TURN 16		/* so that a flood of requests does not keep steps from being submitted */
+#define BUSY_BEAT_MS 500		/* the worker is promised one a second */
+#define IDLE_BEAT_MS 5000
+#define GOODBYE_MS 5000			/* for a last frame to a slow reader */
+#define OOM_SCORE 500
+
+static const char usage[] =
+"hymt-engine serve --model DIR --fd N [OPTIONS]\n"
+"\n"
+"Answers translation requests in frames on the socket with descriptor N. Started by hymt's worker in PostgreSQL.\n";
+
+typedef struct Pending
+{
+	uint64_t	id;				/* in the scheduler; 0: this place is free */
+	uint64_t	generation;
+	uint32_t	slot;
+	uint32_t	bytes;			/* of its text: a measure of what it costs to keep */
+} Pending;
+
+typedef struct Serve
+{
+	int			fd;
+	HymtEngine	engine;
+	HymtBytes	in;
+	HymtBytes	out;
+	Pending		pending[PENDING_MAX];
+	int			pending_count;
+	size_t		pending_bytes;
+	uint64_t	last_id;
+	int64_t		last_beat;		/* milliseconds */
+	int			last_percent;
+	const char *last_phase;
+} Serve;
+
+/* --- process ---------------------------------------------------------------------------------------------------- */
+
+static int64_t
+now_ms(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (int64_t) time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+static void
+exit_quickly(int number)
+{
+	_exit(number == SIGTERM ? 0 : 2);
+}
+
+/* Whoever is to die when memory runs out, it must be neither a session nor the postmaster. */
+static void
+raise_oom_score(void)
+{
+	static const char path[] = "/proc/self/oom_score_adj";
+	FILE	   *file = fopen(path, "re");
+	int			score = OOM_SCORE;
+
+	if (file != NULL)
+	{
+		if (fscanf(file, "%d", &score) != 1)
+			score = OOM_SCORE;
+		fclose(file);
+		if (score >= OOM_SCORE)
+			return;
+	}
+	file = fopen(path, "we");
+	if (file == NULL)
+		return;					/* a system without it can only be left as it is */
+	fprintf(file, "%d", OOM_SCORE);
+	fclose(file);
+}
+
+static void
+set_up_process(void)
+{
+	struct sigaction action = {.sa_handler = exit_quickly};
+	struct rlimit no_core = {0, 0};
+	sigset_t	none;
+	pid_t		parent = getppid();
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);				/* it died before the kernel knew that we care */
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	setrlimit(RLIMIT_CORE, &no_core);	/* a core file would hold users' texts */
+	raise_oom_score();
+	signal(SIGINT, SIG_IGN);	/* sent to the whole group when only the worker is meant */
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGQUIT, &action, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* The conversation cannot go on; there is nothing to save. */
+static void
+end_conversation(const char *why)
+{
+	if (why != NULL)
+		hymt_complain("serve: %s", why);
+	_exit(why != NULL ? 1 : 0);
+}
+
+/* --- output ----------------------------------------------------------------------------------------------------- */
+
+/* Write what the socket takes now. */
+static void
+flush_output(Serve *serve)
+{
+	while (hymt_bytes_length(&serve->out) > 0)
+	{
+		ssize_t		sent = send(serve->fd, serve->out.data + serve->out.start, hymt_bytes_length(&serve->out),
+								MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (sent > 0)
+			hymt_bytes_consume(&serve->out, (size_t) sent);
+		else if (sent < 0 && errno == EINTR)
+			continue;
+		else if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return;
+		else
+			end_conversation(sent < 0 && errno != EPIPE && errno != ECONNRESET ? strerror(errno) : NULL);
+	}
+}
+
+/* Write everything, waiting for the reader, but not for ever. */
+static void
+flush_all(Serve *serve)
+{
+	int64_t		deadline = now_ms() + GOODBYE_MS;
+
+	flush_output(serve);
+	while (hymt_bytes_length(&serve->out) > 0 && now_ms() < deadline)
+	{
+		struct pollfd event = {.fd = serve->fd, .events = POLLOUT};
+
+		if (poll(&event, 1, 100) > 0 && (event.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0)
+			return;
+		flush_output(serve);
+	}
+}
+
+static void
+put_frame(Serve *serve, HymtFrameType type, const void *fixed, size_t fixed_length, const HymtPart *parts, int nparts)
+{
+	if (!hymt_frame_append(&serve->out, type, fixed, fixed_length, parts, nparts))
+		end_conversation("out of memory");
+}
+
+static HymtPart
+part_of(const char *text)
+{
+	return (HymtPart) {text, strlen(text)};
+}
+
+static void
+put_hello(Serve *serve)
+{
+	HymtPart	version = part_of(HYMT_VERSION);
+	HymtHello	hello = {.protocol_version = HYMT_PROTOCOL_VERSION, .version_length = (uint32_t) version.length};
+
+	put_frame(serve, HYMT_FRAME_HELLO, &hello, sizeof(hello), &version, 1);
+}
+
+static void
+put_loading(void *context, int percent, const char *phase)
+{
+	Serve	   *serve = context;
+	HymtPart	part = part_of(phase);
+	HymtLoading loading = {.percent = (uint32_t) percent, .phase_length = (uint32_t) part.length};
+
+	/* One frame for each change is plenty: a loader may report every megabyte. */
+	if (serve->last_phase == phase && serve->last_percent == percent)
+		return;
+	serve->last_phase = phase;
+	serve->last_percent = percent;
+	put_frame(serve, HYMT_FRAME_LOADING, &loading, sizeof(loading), &part, 1);
+	flush_output(serve);
+}
+
+static void
+put_refused(Serve *serve, const HymtError *error)
+{
+	HymtPart	message = part_of(error->message);
+	HymtRefused refused = {.failure = (uint32_t) error->failure, .message_length = (uint32_t) message.length};
+
+	put_frame(serve, HYMT_FRAME_REFUSED, &refused, sizeof(refused), &message, 1);
+}
+
+static uint32_t
+credits_of(const HymtDeviceInfo *info)
+{
+	int64_t		running = (int64_t) info->page_count * HYMT_PAGE_TOKENS / TYPICAL_TOKENS;
+
+	if (running > info->max_rows)
+		running = info->max_rows;
+	if (running > info->max_samples)
+		running = info->max_samples;
+	if (running < 1)
+		running = 1;
+	return (uint32_t) (running * 4 < CREDITS_MAX ? running * 4 : CREDITS_MAX);
+}
+
+static void
+put_ready(Serve *serve)
+{
+	const HymtModel *model = &serve->engine.model;
+	const HymtDeviceInfo *info = serve->engine.ops->info(serve->engine.device);
+	HymtPart	parts[] = {
+		part_of(model->name), part_of(hymt_family_name(model->family)), part_of(model->fingerprint),
+		part_of(info->precision), part_of(info->name), part_of(model->languages != NULL ? model->languages : "")
+	};
+	HymtReady	ready = {
+		.parameters = model->parameters,
+		.weight_bytes = model->stored_bytes,
+		.threads = (uint32_t) info->threads,
+		.max_context = (uint32_t) info->max_context,
+		.credits = credits_of(info),
+		.name_length = (uint32_t) parts[0].length,
+		.family_length = (uint32_t) parts[1].length,
+		.fingerprint_length = (uint32_t) parts[2].length,
+		.precision_length = (uint32_t) parts[3].length,
+		.device_length = (uint32_t) parts[4].length,
+		.languages_length = (uint32_t) parts[5].length
+	};
+
+	put_frame(serve, HYMT_FRAME_READY, &ready, sizeof(ready), parts, 6);
+}
+
+static void
+put_failure(Serve *serve, uint64_t generation, uint32_t slot, HymtFailure failure, HymtFinish finish,
+			const char *text)
+{
+	HymtPart	message = part_of(text);
+	HymtFailureFrame frame = {
+		.generation = generation,
+		.slot = slot,
+		.failure = (uint32_t) failure,
+		.finish = (uint32_t) finish,
+		.message_length = (uint32_t) message.length
+	};
+
+	put_frame(serve, HYMT_FRAME_FAILURE, &frame, sizeof(frame), &message, 1);
+}
+
+static void
+put_result(Serve *serve, const Pending *pending, const HymtTranslation *translation)
+{
+	HymtPart	text = {translation->text, translation->length};
+	HymtResult	result = {
+		.generation = pending->generation,
+		.slot = pending->slot,
+		.finish = (uint32_t) translation->finish,
+		.input_tokens = (uint32_t) translation->input_tokens,
+		.output_tokens = (uint32_t) translation->output_tokens,
+		.text_length = (uint32_t) translation->length
+	};
+
+	put_frame(serve, HYMT_FRAME_RESULT, &result, sizeof(result), &text, 1);
+}
+
+static void
+put_heartbeat(Serve *serve)
+{
+	HymtSchedulerStats stats;
+	HymtHeartbeat beat;
+
+	serve->last_beat = now_ms();
+	/* To a worker that does not read, more of the same would only pile up. */
+	if (hymt_bytes_length(&serve->out) > READ_BYTES)
+		return;
+	hymt_scheduler_stats(serve->engine.scheduler, &stats);
+	beat = (HymtHeartbeat)
+	{
+		.steps = stats.steps,.rows = stats.rows,.input_tokens = stats.input_tokens,
+			.output_tokens = stats.output_tokens,.sequence_steps = stats.sequence_steps,
+			.running = (uint32_t) stats.running,.waiting = (uint32_t) stats.waiting
+	};
+	put_frame(serve, HYMT_FRAME_HEARTBEAT, &beat, sizeof(beat), NULL, 0);
+}
+
+/* --- requests --------------------------------------------------------------------------------------------------- */
+
+/* The place of a request in the list follows from its id, so that neither is ever searched for an answer. */
+static Pending *
+pending_place(Serve *serve, uint64_t id)
+{
+	return &serve->pending[id % PENDING_MAX];
+}
+
+/* An id whose place is free; the caller has made sure that there is one. */
+static uint64_t
+next_id(Serve *serve)
+{
+	do
+		serve->last_id++;
+	while (pending_place(serve, serve->last_id)->id != 0);
+	return serve->last_id;
+}
+
+static void
+forget(Serve *serve, Pending *pending)
+{
+	serve->pending_count--;
+	serve->pending_bytes -= pending->bytes;
+	memset(pending, 0, sizeof(*pending));
+}
+
+static void
+take_request(Serve *serve, const HymtFrame *frame)
+{
+	HymtRequest request;
+	HymtPart	text;
+	HymtError	error;
+	Pending    *pending;
+	uint64_t	id;
+
+	if (!hymt_decode_request(frame, &request, &text))
+		end_conversation("malformed request");
+	id = next_id(serve);
+	/* The decoder has checked that both codes end within their arrays. */
+	if (!hymt_engine_submit(&serve->engine, id, request.source_lang, request.target_lang, text.data, text.length,
+							request.max_new_tokens > INT32_MAX ? INT32_MAX : (int) request.max_new_tokens, &error))
+	{
+		put_failure(serve, request.generation, request.slot, error.failure, HYMT_FINISH_NONE, error.message);
+		return;
+	}
+	pending = pending_place(serve, id);
+	pending->id = id;
+	pending->generation = request.generation;
+	pending->slot = request.slot;
+	pending->bytes = (uint32_t) text.length;
+	serve->pending_count++;
+	serve->pending_bytes += text.length;
+}
+
+static void
+take_cancel(Serve *serve, const HymtFrame *frame)
+{
+	HymtCancel	cancel;
+
+	if (!hymt_decode_cancel(frame, &cancel))
+		end_conversation("malformed cancellation");
+	for (int i = 0; i < PENDING_MAX; i++)
+	{
+		Pending    *pending = &serve->pending[i];
+
+		if (pending->id == 0 || pending->generation != cancel.generation || pending->slot != cancel.slot)
+			continue;
+		hymt_scheduler_cancel(serve->engine.scheduler, pending->id);
+		forget(serve, pending);
+	}
+}
+
+static bool
+has_room(const Serve *serve)
+{
+	return serve->pending_count < PENDING_MAX && serve->pending_bytes < PENDING_BYTES_MAX &&
+		hymt_bytes_length(&serve->out) < OUTPUT_MAX;
+}
+
+static void
+take_frames(Serve *serve)
+{
+	HymtFrame	frame;
+
+	while (has_room(serve))
+	{
+		switch (hymt_frame_peek(&serve->in, &frame))
+		{
+			case HYMT_FRAME_MORE:
+				return;
+			case HYMT_FRAME_GARBAGE:
+				end_conversation("what came from the worker is no frame");
+				break;
+			case HYMT_FRAME_OK:
+				if (frame.type == HYMT_FRAME_REQUEST)
+					take_request(serve, &frame);
+				else if (frame.type == HYMT_FRAME_CANCEL)
+					take_cancel(serve, &frame);
+				else
+					end_conversation("a frame that only an engine may send came from the worker");
+				hymt_frame_consume(&serve->in, &frame);
+				break;
+		}
+	}
+}
+
+static void
+read_input(Serve *serve)
+{
+	for (int i = 0; i < READS_PER_TURN && has_room(serve); i++)
+	{
+		char	   *room = hymt_bytes_reserve(&serve->in, READ_BYTES);
+		ssize_t		got;
+
+		if (room == NULL)
+			end_conversation("out of memory");
+		got = recv(serve->fd, room, READ_BYTES, MSG_DONTWAIT);
+		if (got == 0)
+			end_conversation(NULL);
+		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+			return;
+		if (got < 0)
+			end_conversation(errno == ECONNRESET ? NULL : strerror(errno));
+		serve->in.end += (size_t) got;
+		take_frames(serve);
+	}
+}
+
+static void
+give_answers(Serve *serve)
+{
+	HymtTranslation translation;
+
+	while (hymt_engine_answer(&serve->engine, &translation))
+	{
+		Pending    *pending = pending_place(serve, translation.id);
+
+		switch (translation.failure)
+		{
+			case HYMT_FAILURE_NONE:
+				if (translation.length <= HYMT_FRAME_MAX_BODY - sizeof(HymtResult))
+					put_result(serve, pending, &translation);
+				else
+					put_failure(serve, pending->generation, pending->slot, HYMT_FAILURE_INTERNAL, translation.finish,
+								"the answer is too long to be sent");
+				break;
+			case HYMT_FAILURE_UNFINISHED:
+				put_failure(serve, pending->generation, pending->slot, translation.failure, translation.finish,
+							"the answer did not end within its limit");
+				break;
+			case HYMT_FAILURE_NUMERIC:
+				put_failure(serve, pending->generation, pending->slot, translation.failure, translation.finish,
+							"the model computed a value that is not a number");
+				break;
+			default:
+				put_failure(serve, pending->generation, pending->slot, translation.failure, translation.finish,
+							"out of memory");
+				break;
+		}
+		free(translation.text);
+		forget(serve, pending);
+	}
+}
+
+/* --- loop ------------------------------------------------------------------------------------------------------- */
+
+static void
+wait_for_events(Serve *serve, bool busy)
+{
+	int64_t		beat = serve->last_beat + (busy ? BUSY_BEAT_MS : IDLE_BEAT_MS) - now_ms();
+	struct pollfd events[2] = {
+		{.fd = serve->fd, .events = POLLRDHUP},
+		{.fd = busy ? serve->engine.ops->info(serve->engine.device)->event_fd : -1, .events = POLLIN}
+	};
+
+	if (has_room(serve))
+		events[0].events |= POLLIN;
+	if (hymt_bytes_length(&serve->out) > 0)
+		events[0].events |= POLLOUT;
+	if (poll(events, 2, beat > 0 ? (int) beat : 0) < 0 && errno != EINTR)
+		end_conversation(strerror(errno));
+	/* A worker that has gone, or closed its end, wants no more answers. */
+	if ((events[0].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0)
+		end_conversation(NULL);
+	if ((events[0].revents & POLLIN) != 0)
+		read_input(serve);
+}
+
+static void
+converse(Serve *serve)
+{
+	bool		busy = false;
+
+	for (;;)
+	{
+		take_frames(serve);		/* those that had to wait for room */
+		busy = hymt_scheduler_run(serve->engine.scheduler, false);
+		give_answers(serve);
+		if (now_ms() - serve->last_beat >= (busy ? BUSY_BEAT_MS : IDLE_BEAT_MS))
+			put_heartbeat(serve);
+		flush_output(serve);
+		wait_for_events(serve, busy);
+	}
+}
+
+static bool
+open_socket(Serve *serve, const char *text)
+{
+	long		number;
+	int			flags;
+	int			type;
+	socklen_t	length = sizeof(type);
+
+	if (!hymt_option_number("fd", text, 0, 1 << 20, &number))
+		return false;
+	serve->fd = (int) number;
+	flags = fcntl(serve->fd, F_GETFL);
+	if (flags < 0 || getsockopt(serve->fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_STREAM)
+	{
+		hymt_complain("--fd: descriptor %ld is no stream socket", number);
+		return false;
+	}
+	fcntl(serve->fd, F_SETFL, flags | O_NONBLOCK);
+	fcntl(serve->fd, F_SETFD, FD_CLOEXEC);
+	return true;
+}
+
+int
+hymt_cmd_serve(int argc, char **argv)
+{
+	static Serve serve;			/* large, and there is one */
+	HymtOptions options;
+	HymtEngineOptions engine_options = {0};
+	HymtError	error;
+	const char *fd = NULL;
+	const HymtOwnOption own[] = {{"fd", &fd}, {NULL, NULL}};
+	int			code;
+
+	if (!hymt_options_parse(&options, argc, argv, usage, own, &code))
+		return code;
+	if (fd == NULL)
+		hymt_complain("serve: --fd N is missing");
+	if (fd == NULL || !open_socket(&serve, fd))
+	{
+		hymt_options_close(&options);
+		return 2;
+	}
+	set_up_process();
+	put_hello(&serve);
+	flush_output(&serve);
+
+	engine_options.model_directory = options.model;
+	engine_options.family = options.family;
+	engine_options.device = options.device;
+	engine_options.trace = options.trace;
+	engine_options.progress = put_loading;
+	engine_options.progress_context = &serve;
+	if (!hymt_engine_open(&serve.engine, &engine_options, &error))
+	{
+		hymt_complain("serve: %s", error.message);
+		put_refused(&serve, &error);
+		flush_all(&serve);
+		hymt_bytes_free(&serve.out);
+		hymt_options_close(&options);
+		return 1;
+	}
+	put_ready(&serve);
+	put_heartbeat(&serve);
+	converse(&serve);
+	return 0;					/* not reached: the conversation ends by exiting */
+}
