@@ -1,0 +1,746 @@
+/*
+ * mock_engine.c: an engine without a model, for tests of everything that is not translation.
+ *
+ * A program of its own, started by the worker in the place of hymt-engine with the same command line. It speaks the
+ * protocol of frames.h and obeys the texts it is sent, so that each fault happens when a test wants it and not by luck.
+ * Time passes in steps, as in the scheduler of the engine: a request takes part in steps until it is answered, and none
+ * delays another.
+ *
+ * Texts (anything else is answered "SOURCE>TARGET: TEXT" after one step):
+ *
+ *      mock:sleep SECONDS      answer after that time
+ *      mock:hold FILE          answer when FILE exists
+ *      mock:batch [N]          answer with the number of requests in the step, once that is at least N
+ *      mock:late SECONDS       answer only after having been cancelled, SECONDS later
+ *      mock:twice              answer twice
+ *      mock:shortwrite         answer byte by byte
+ *      mock:stopreading S      read nothing for S seconds, then answer
+ *      mock:big N              answer with N bytes
+ *      mock:pid                answer with the process number
+ *      mock:finish REASON      stop, length or loop
+ *      mock:fail NAME          a failure: see failure_names
+ *      mock:badutf8            answer with a byte sequence that is not UTF-8
+ *      mock:nul                answer with a NUL byte in the text
+ *      mock:wrongslot          answer for a slot that was never asked for
+ *      mock:garbage            send bytes that are no frame
+ *      mock:liar               send a frame whose lengths disagree
+ *      mock:halfframe          send half of an answer, then exit
+ *      mock:halfhang           send half of an answer, then nothing any more
+ *      mock:crash, mock:abort, mock:exit N
+ *      mock:crashonce FILE     crash unless FILE exists, having created it
+ *      mock:hang               do nothing any more
+ *      mock:stall              heartbeats, but no step any more
+ *      mock:close              close the conversation, but do not exit
+ *      mock:log N              N lines on stderr, and some bytes that are no text
+ *
+ * How it starts is told by the first line of the file `fault` in the model directory, or else by the directory's name
+ * after "mock-" ("mock-credits-4" is "credits 4"):
+ *
+ *      exit-at-start, exit-while-loading, crash-once, hang-at-start, silent, garbage-hello, wrong-version,
+ *      refuse NAME, load-slow SECONDS, credits N, step MILLISECONDS
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "frames.h"
+
+#define HEARTBEAT_MS 200
+#define NEVER INT64_MAX
+
+typedef struct Request
+{
+	struct Request *next;
+	HymtRequest head;
+	char	   *text;			/* NUL-terminated */
+	char		verb[32];		/* after "mock:"; empty: translate */
+	char	   *argument;		/* rest of the text; points into it */
+	int64_t		due;			/* ms; of sleep, late, stopreading */
+	bool		cancelled;
+} Request;
+
+static struct
+{
+	int			fd;
+	HymtBytes	in;
+	const char *model;
+	const char *family;
+	char		fault[64];
+	char		fault_argument[64];
+	uint32_t	credits;
+	int			step_ms;
+	Request    *requests;
+	HymtHeartbeat beat;
+	bool		stalled;
+	int64_t		reads_again;	/* ms */
+}			mock = {.fd = -1, .credits = 32, .step_ms = 5, .family = "mock"};
+
+static const struct
+{
+	const char *name;
+	HymtFailure failure;
+}			failure_names[] = {
+	{"missing", HYMT_FAILURE_MODEL_MISSING},
+	{"unreadable", HYMT_FAILURE_MODEL_UNREADABLE},
+	{"broken", HYMT_FAILURE_MODEL_BROKEN},
+	{"unsupported-model", HYMT_FAILURE_MODEL_UNSUPPORTED},
+	{"no-memory", HYMT_FAILURE_NO_MEMORY},
+	{"bad-request", HYMT_FAILURE_BAD_REQUEST},
+	{"language", HYMT_FAILURE_LANGUAGE},
+	{"too-long", HYMT_FAILURE_TOO_LONG},
+	{"bad-text", HYMT_FAILURE_BAD_TEXT},
+	{"unfinished", HYMT_FAILURE_UNFINISHED},
+	{"numeric", HYMT_FAILURE_NUMERIC},
+	{"unsupported", HYMT_FAILURE_UNSUPPORTED},
+	{"internal", HYMT_FAILURE_INTERNAL}
+};
+
+static HymtFailure
+failure_by_name(const char *name)
+{
+	for (size_t i = 0; i < sizeof(failure_names) / sizeof(failure_names[0]); i++)
+	{
+		if (strcmp(name, failure_names[i].name) == 0)
+			return failure_names[i].failure;
+	}
+	return HYMT_FAILURE_INTERNAL;
+}
+
+static int64_t
+now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int64_t
+seconds_from_now(const char *seconds)
+{
+	return now_ms() + (int64_t) (strtod(seconds, NULL) * 1000);
+}
+
+static void
+sleep_ms(int ms)
+{
+	struct timespec time = {ms / 1000, (ms % 1000) * 1000000L};
+
+	nanosleep(&time, NULL);
+}
+
+static void
+hang(void)
+{
+	for (;;)
+		pause();
+}
+
+static void
+crash(void)
+{
+	/* The default action, whatever a sanitizer may have installed. */
+	signal(SIGSEGV, SIG_DFL);
+	raise(SIGSEGV);
+}
+
+/* --- sending ----------------------------------------------------------------------------------------------------- */
+
+/* At most `piece` bytes per write, with a pause in between; 0: no limit. */
+static void
+send_bytes(const void *data, size_t length, size_t piece)
+{
+	const char *next = data;
+
+	while (length > 0)
+	{
+		ssize_t		sent = write(mock.fd, next, piece > 0 && piece < length ? piece : length);
+
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent < 0)
+			exit(0);			/* the worker is gone */
+		next += sent;
+		length -= (size_t) sent;
+		if (piece > 0)
+			sleep_ms(1);
+	}
+}
+
+/* Sends the first `most` bytes of a frame. */
+static void
+send_frame(HymtFrameType type, const void *fixed, size_t fixed_length, const HymtPart *parts, int nparts,
+		   size_t most, size_t piece)
+{
+	HymtBytes	out = {0};
+
+	if (!hymt_frame_append(&out, type, fixed, fixed_length, parts, nparts))
+		abort();
+	send_bytes(out.data, most < out.end ? most : out.end, piece);
+	hymt_bytes_free(&out);
+}
+
+static HymtPart
+part(const char *text)
+{
+	return (HymtPart) {text, strlen(text)};
+}
+
+static void
+send_hello(uint32_t version)
+{
+	HymtPart	release = part(HYMT_VERSION);
+	HymtHello	hello = {version, (uint32_t) release.length};
+
+	send_frame(HYMT_FRAME_HELLO, &hello, sizeof(hello), &release, 1, SIZE_MAX, 0);
+}
+
+static void
+send_loading(const char *phase, uint32_t percent)
+{
+	HymtPart	text = part(phase);
+	HymtLoading loading = {percent, (uint32_t) text.length};
+
+	send_frame(HYMT_FRAME_LOADING, &loading, sizeof(loading), &text, 1, SIZE_MAX, 0);
+}
+
+static void
+send_refused(HymtFailure failure, const char *message)
+{
+	HymtPart	text = part(message);
+	HymtRefused refused = {failure, (uint32_t) text.length};
+
+	send_frame(HYMT_FRAME_REFUSED, &refused, sizeof(refused), &text, 1, SIZE_MAX, 0);
+}
+
+static void
+send_ready(void)
+{
+	const char *slash = strrchr(mock.model, '/');
+	HymtPart	parts[6] = {
+		part(slash != NULL ? slash + 1 : mock.model), part(mock.family),
+		part("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"), part("exact"), part("mock"), part("")
+	};
+	HymtReady	ready = {
+		.parameters = 1234, .weight_bytes = 2468, .threads = 1, .max_context = 8192, .credits = mock.credits,
+		.name_length = (uint32_t) parts[0].length, .family_length = (uint32_t) parts[1].length,
+		.fingerprint_length = (uint32_t) parts[2].length, .precision_length = (uint32_t) parts[3].length,
+		.device_length = (uint32_t) parts[4].length, .languages_length = (uint32_t) parts[5].length
+	};
+
+	send_frame(HYMT_FRAME_READY, &ready, sizeof(ready), parts, 6, SIZE_MAX, 0);
+}
+
+static void
+send_heartbeat(void)
+{
+	mock.beat.running = 0;
+	for (Request *request = mock.requests; request != NULL; request = request->next)
+		mock.beat.running++;
+	send_frame(HYMT_FRAME_HEARTBEAT, &mock.beat, sizeof(mock.beat), NULL, 0, SIZE_MAX, 0);
+}
+
+static void
+send_result_part(const Request *request, const char *text, size_t length, HymtFinish finish, size_t most, size_t piece)
+{
+	HymtPart	parts[1] = {{text, length}};
+	HymtResult	result = {
+		.generation = request->head.generation, .slot = request->head.slot, .finish = finish,
+		.input_tokens = (uint32_t) strlen(request->text), .output_tokens = (uint32_t) length,
+		.text_length = (uint32_t) length
+	};
+
+	send_frame(HYMT_FRAME_RESULT, &result, sizeof(result), parts, 1, most, piece);
+}
+
+static void
+send_result(const Request *request, const char *text)
+{
+	send_result_part(request, text, strlen(text), HYMT_FINISH_STOP, SIZE_MAX, 0);
+}
+
+static void
+send_failure(const Request *request, HymtFailure failure)
+{
+	HymtPart	message = part("The mock engine was asked to fail.");
+	HymtFailureFrame frame = {
+		.generation = request->head.generation, .slot = request->head.slot, .failure = failure,
+		.finish = failure == HYMT_FAILURE_UNFINISHED ? HYMT_FINISH_LENGTH : HYMT_FINISH_NONE,
+		.message_length = (uint32_t) message.length
+	};
+
+	send_frame(HYMT_FRAME_FAILURE, &frame, sizeof(frame), &message, 1, SIZE_MAX, 0);
+}
+
+static void
+send_translation(const Request *request)
+{
+	size_t		size = strlen(request->text) + 2 * HYMT_LANG_MAX + 8;
+	char	   *text = malloc(size);
+
+	if (text == NULL)
+		abort();
+	snprintf(text, size, "%s>%s: %s", request->head.source_lang, request->head.target_lang, request->text);
+	send_result(request, text);
+	free(text);
+}
+
+/* --- what texts ask for ------------------------------------------------------------------------------------------ */
+
+static bool
+is(const Request *request, const char *verb)
+{
+	return strcmp(request->verb, verb) == 0;
+}
+
+/* Faults of the whole process. Those that return have answered, or sent what stands for an answer. */
+static bool
+do_fault(const Request *request)
+{
+	static const char answer[] = "half an answer";
+	HymtResult	liar = {.generation = request->head.generation, .slot = request->head.slot, .text_length = 1000000};
+
+	if (is(request, "crash"))
+		crash();
+	else if (is(request, "abort"))
+		abort();
+	else if (is(request, "exit"))
+		exit(atoi(request->argument));
+	else if (is(request, "hang"))
+		hang();
+	else if (is(request, "garbage"))
+		send_bytes("this is not a frame, is it? it is at least as long as a header", 62, 0);
+	else if (is(request, "liar"))
+		send_frame(HYMT_FRAME_RESULT, &liar, sizeof(liar), NULL, 0, SIZE_MAX, 0);
+	else if (is(request, "halfframe") || is(request, "halfhang"))
+	{
+		send_result_part(request, answer, sizeof(answer) - 1, HYMT_FINISH_STOP, sizeof(HymtFrameHeader) + 20, 0);
+		if (is(request, "halfhang"))
+			hang();
+		exit(0);
+	}
+	else if (is(request, "close"))
+	{
+		close(mock.fd);
+		hang();
+	}
+	else if (is(request, "crashonce"))
+	{
+		if (access(request->argument, F_OK) == 0)
+			return false;
+		fclose(fopen(request->argument, "w"));
+		crash();
+	}
+	else
+		return false;
+	return true;
+}
+
+static void
+write_log(int lines)
+{
+	for (int i = 1; i <= lines; i++)
+		fprintf(stderr, "mock line %d of %d\n", i, lines);
+	fprintf(stderr, "mock bytes \x01\xff\xfe, and a line without end: %0*d", 5000, 7);
+	fflush(stderr);
+}
+
+static void
+send_finish(const Request *request)
+{
+	HymtFinish	finish = strcmp(request->argument, "length") == 0 ? HYMT_FINISH_LENGTH :
+		strcmp(request->argument, "loop") == 0 ? HYMT_FINISH_LOOP : HYMT_FINISH_STOP;
+
+	send_result_part(request, "unfinished", strlen("unfinished"), finish, SIZE_MAX, 0);
+}
+
+static void
+send_big(const Request *request)
+{
+	size_t		length = strtoul(request->argument, NULL, 10);
+	char	   *text = malloc(length + 1);
+
+	if (text == NULL)
+		abort();
+	memset(text, 'b', length);
+	send_result_part(request, text, length, HYMT_FINISH_STOP, SIZE_MAX, 0);
+	free(text);
+}
+
+static void
+send_number(const Request *request, long number)
+{
+	char		text[32];
+
+	snprintf(text, sizeof(text), "%ld", number);
+	send_result(request, text);
+}
+
+/* Whether a request is over in this step, of so many requests. Answers it then. */
+static bool
+take_step(Request *request, int in_step)
+{
+	Request		other = *request;
+
+	if (is(request, "sleep") || is(request, "late") || is(request, "stopreading"))
+	{
+		if (now_ms() < request->due)
+			return false;
+		send_result(request, request->cancelled ? "too late" : "awake");
+	}
+	else if (is(request, "hold"))
+	{
+		if (access(request->argument, F_OK) != 0)
+			return false;
+		send_result(request, "released");
+	}
+	else if (is(request, "batch"))
+	{
+		if (in_step < atoi(request->argument))
+			return false;
+		send_number(request, in_step);
+	}
+	else if (is(request, "stall"))
+	{
+		mock.stalled = true;
+		return false;
+	}
+	else if (is(request, "twice"))
+	{
+		send_result(request, "once");
+		send_result(request, "and again");
+	}
+	else if (is(request, "shortwrite"))
+		send_result_part(request, "slowly", 6, HYMT_FINISH_STOP, SIZE_MAX, 1);
+	else if (is(request, "big"))
+		send_big(request);
+	else if (is(request, "pid"))
+		send_number(request, (long) getpid());
+	else if (is(request, "finish"))
+		send_finish(request);
+	else if (is(request, "fail"))
+		send_failure(request, failure_by_name(request->argument));
+	else if (is(request, "badutf8"))
+		send_result(request, "bad \xc3( bytes");
+	else if (is(request, "nul"))
+		send_result_part(request, "a\0b", 3, HYMT_FINISH_STOP, SIZE_MAX, 0);
+	else if (is(request, "wrongslot"))
+	{
+		other.head.slot = 1000000;
+		send_result(&other, "for nobody");
+	}
+	else if (is(request, "log"))
+	{
+		write_log(atoi(request->argument));
+		send_result(request, "logged");
+	}
+	else if (!do_fault(request))
+		send_translation(request);
+	return true;
+}
+
+static void
+free_request(Request *request)
+{
+	free(request->text);
+	free(request);
+}
+
+static void
+run_step(void)
+{
+	int			in_step = 0;
+	bool		finished = false;
+
+	for (Request *request = mock.requests; request != NULL; request = request->next)
+		in_step++;
+	mock.beat.steps++;
+	mock.beat.rows += (uint64_t) in_step;
+	mock.beat.sequence_steps += (uint64_t) in_step;
+
+	for (Request **link = &mock.requests; *link != NULL && !mock.stalled;)
+	{
+		Request    *request = *link;
+
+		if (!take_step(request, in_step))
+		{
+			link = &request->next;
+			continue;
+		}
+		*link = request->next;
+		free_request(request);
+		finished = true;
+	}
+	if (finished)
+		send_heartbeat();
+}
+
+/* --- receiving --------------------------------------------------------------------------------------------------- */
+
+static void
+parse_command(Request *request)
+{
+	const char *command = request->text + strlen("mock:");
+	size_t		length;
+
+	request->argument = request->text + strlen(request->text);
+	if (strncmp(request->text, "mock:", strlen("mock:")) != 0)
+		return;
+	length = strcspn(command, " ");
+	if (length >= sizeof(request->verb))
+		return;
+	memcpy(request->verb, command, length);
+	if (command[length] == ' ')
+		request->argument = request->text + strlen("mock:") + length + 1;
+
+	if (is(request, "sleep"))
+		request->due = seconds_from_now(request->argument);
+	else if (is(request, "late"))
+		request->due = NEVER;
+	else if (is(request, "stopreading"))
+		request->due = mock.reads_again = seconds_from_now(request->argument);
+}
+
+static void
+accept_request(const HymtFrame *frame)
+{
+	Request    *request = calloc(1, sizeof(Request));
+	Request   **end = &mock.requests;
+	HymtPart	text;
+
+	if (request == NULL || !hymt_decode_request(frame, &request->head, &text))
+	{
+		fprintf(stderr, "malformed request\n");
+		exit(2);
+	}
+	request->text = strndup(text.data, text.length);
+	if (request->text == NULL)
+		abort();
+	parse_command(request);
+	while (*end != NULL)
+		end = &(*end)->next;
+	*end = request;
+}
+
+static void
+accept_cancel(const HymtFrame *frame)
+{
+	HymtCancel	cancel;
+
+	if (!hymt_decode_cancel(frame, &cancel))
+	{
+		fprintf(stderr, "malformed cancel\n");
+		exit(2);
+	}
+	for (Request **link = &mock.requests; *link != NULL; link = &(*link)->next)
+	{
+		Request    *request = *link;
+
+		if (request->head.slot != cancel.slot || request->head.generation != cancel.generation)
+			continue;
+		request->cancelled = true;
+		if (is(request, "late"))
+			request->due = seconds_from_now(request->argument);
+		else
+		{
+			*link = request->next;
+			free_request(request);
+		}
+		return;
+	}
+}
+
+static void
+receive(void)
+{
+	char	   *room = hymt_bytes_reserve(&mock.in, 65536);
+	ssize_t		got = room != NULL ? read(mock.fd, room, 65536) : 0;
+	HymtFrame	frame;
+
+	if (got < 0 && errno == EINTR)
+		return;
+	if (got <= 0)
+		exit(0);				/* the conversation is over */
+	mock.in.end += (size_t) got;
+	for (;;)
+	{
+		HymtFrameStatus status = hymt_frame_peek(&mock.in, &frame);
+
+		if (status == HYMT_FRAME_MORE)
+			return;
+		if (status == HYMT_FRAME_GARBAGE)
+			exit(2);
+		if (frame.type == HYMT_FRAME_REQUEST)
+			accept_request(&frame);
+		else if (frame.type == HYMT_FRAME_CANCEL)
+			accept_cancel(&frame);
+		else
+			exit(2);
+		hymt_frame_consume(&mock.in, &frame);
+	}
+}
+
+static void
+serve(void)
+{
+	int64_t		next_step = now_ms();
+	int64_t		next_beat = now_ms();
+
+	for (;;)
+	{
+		int64_t		now = now_ms();
+		int64_t		until = next_beat;
+		struct pollfd poll_fd = {mock.fd, POLLIN, 0};
+
+		if (mock.requests != NULL && !mock.stalled && next_step < until)
+			until = next_step;
+		if (now < mock.reads_again)
+			poll_fd.fd = -1;	/* deaf for now */
+		if (poll(&poll_fd, 1, until > now ? (int) (until - now) : 0) > 0)
+			receive();
+
+		now = now_ms();
+		if (mock.requests != NULL && !mock.stalled && now >= next_step)
+		{
+			run_step();
+			next_step = now + mock.step_ms;
+		}
+		if (now >= next_beat)
+		{
+			send_heartbeat();
+			next_beat = now + HEARTBEAT_MS;
+		}
+	}
+}
+
+/* --- start ------------------------------------------------------------------------------------------------------- */
+
+/* The fault of a name: "mock-load-slow-3" is "load-slow 3". */
+static void
+fault_from_name(char *line, size_t size)
+{
+	const char *slash = strrchr(mock.model, '/');
+	const char *name = slash != NULL ? slash + 1 : mock.model;
+	char	   *dash;
+
+	if (strncmp(name, "mock-", 5) != 0)
+		return;
+	snprintf(line, size, "%s", name + 5);
+	dash = strrchr(line, '-');
+	if (dash != NULL && strspn(dash + 1, "0123456789") == strlen(dash + 1))
+		*dash = ' ';
+}
+
+static void
+read_fault(void)
+{
+	char		line[128] = "";
+	char		path[4096];
+	FILE	   *file;
+
+	fault_from_name(line, sizeof(line));
+	snprintf(path, sizeof(path), "%s/fault", mock.model);
+	file = fopen(path, "r");
+	if (file != NULL)
+	{
+		line[0] = '\0';
+		if (fgets(line, sizeof(line), file) == NULL)
+			line[0] = '\0';
+		fclose(file);
+	}
+	sscanf(line, "%63s %63s", mock.fault, mock.fault_argument);
+}
+
+static bool
+fault(const char *name)
+{
+	return strcmp(mock.fault, name) == 0;
+}
+
+static void
+crash_once(void)
+{
+	char		path[4096];
+
+	snprintf(path, sizeof(path), "%s/crashed", mock.model);
+	if (access(path, F_OK) == 0)
+		return;
+	fclose(fopen(path, "w"));
+	crash();
+}
+
+/* The conversation up to READY. */
+static void
+start(void)
+{
+	struct stat info;
+
+	if (fault("exit-at-start"))
+		exit(1);
+	if (fault("silent"))
+		hang();
+	if (fault("garbage-hello"))
+		send_bytes("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", 47, 0);
+	send_hello(fault("wrong-version") ? HYMT_PROTOCOL_VERSION + 1 : HYMT_PROTOCOL_VERSION);
+	if (fault("hang-at-start"))
+		hang();
+	send_loading("reading nothing", 0);
+	if (fault("exit-while-loading"))
+		exit(3);
+	if (fault("crash-once"))
+		crash_once();
+	if (stat(mock.model, &info) != 0)
+	{
+		send_refused(HYMT_FAILURE_MODEL_MISSING, "there is no such directory");
+		exit(1);
+	}
+	if (fault("refuse"))
+	{
+		send_refused(failure_by_name(mock.fault_argument), "the mock engine was asked to refuse");
+		exit(1);
+	}
+	if (fault("load-slow"))
+	{
+		int			ms = atoi(mock.fault_argument) * 1000;
+
+		for (uint32_t percent = 0; percent < 100; percent += 5)
+		{
+			send_loading("loading slowly", percent);
+			sleep_ms(ms / 20);
+		}
+	}
+	if (fault("credits"))
+		mock.credits = (uint32_t) atoi(mock.fault_argument);
+	if (fault("step"))
+		mock.step_ms = atoi(mock.fault_argument);
+	send_ready();
+}
+
+int
+main(int argc, char **argv)
+{
+	for (int i = 2; i + 1 < argc; i += 2)
+	{
+		if (strcmp(argv[i], "--model") == 0)
+			mock.model = argv[i + 1];
+		else if (strcmp(argv[i], "--fd") == 0)
+			mock.fd = atoi(argv[i + 1]);
+		else if (strcmp(argv[i], "--prompt-family") == 0)
+			mock.family = argv[i + 1];
+	}
+	if (argc < 2 || strcmp(argv[1], "serve") != 0 || mock.model == NULL || mock.fd < 0)
+	{
+		fprintf(stderr, "usage: %s serve --model DIR --fd N\n", argv[0]);
+		return 2;
+	}
+	signal(SIGPIPE, SIG_IGN);
+	read_fault();
+	start();
+	serve();
+}
