@@ -27,10 +27,10 @@
 /* A NOTICE tells why nothing happens, after ms. */
 #define NOTICE_DELAY 200
 /*
- * How long no worker at all is tolerated, ms: the postmaster starts a worker that ended after a few seconds, and those of
- * a starting server at about the time of its first sessions.
+ * How long no worker at all is tolerated, ms: the postmaster starts a worker that ended again after a second, and those
+ * of a starting server at about the time of its first sessions.
  */
-#define WORKER_RESTART_DELAY 6000
+#define WORKER_RESTART_DELAY 4000
 
 struct HymtRequestHandle
 {

@@ -1,0 +1,324 @@
+/*
+ * status.c: what the devices are doing, and which languages there are.
+ *
+ * Runs in backends. Reads shared memory under the queue lock, one copy at a time, and writes nothing.
+ */
+#include "session.h"
+
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(hymt_status);
+PG_FUNCTION_INFO_V1(hymt_health);
+PG_FUNCTION_INFO_V1(hymt_languages_sql);
+
+/* Columns of hymt_status(). */
+enum
+{
+	STATUS_DEVICE,
+	STATUS_STATE,
+	STATUS_LOADING_PHASE,
+	STATUS_LOADING_PERCENT,
+	STATUS_ENGINE_PID,
+	STATUS_WORKER_PID,
+	STATUS_MODEL,
+	STATUS_FAMILY,
+	STATUS_FINGERPRINT,
+	STATUS_PARAMETERS,
+	STATUS_PRECISION,
+	STATUS_WEIGHT_BYTES,
+	STATUS_HARDWARE,
+	STATUS_THREADS,
+	STATUS_MAX_CONTEXT,
+	STATUS_SLOTS,
+	STATUS_SLOTS_IN_USE,
+	STATUS_QUEUE_BYTES,
+	STATUS_QUEUE_BYTES_IN_USE,
+	STATUS_REQUESTS,
+	STATUS_STEPS,
+	STATUS_ROWS_PER_STEP,
+	STATUS_UPTIME,
+	STATUS_RESTARTS,
+	STATUS_LAST_ERROR,
+	STATUS_LAST_ERROR_AT,
+	STATUS_COUNT
+};
+
+/* A consistent copy of what one row tells. */
+typedef struct DeviceView
+{
+	HymtDeviceState device;
+	int			slots;
+	int			slots_in_use;
+	Size		bytes;
+	Size		bytes_in_use;
+} DeviceView;
+
+static void
+copy_device(int device, DeviceView *view)
+{
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	view->device = hymt_shared->device[device];
+	view->slots = hymt_shared->slot_count;
+	view->slots_in_use = hymt_shared->slot_count - hymt_shared->free_count;
+	view->bytes = hymt_shared->bytes_limit;
+	view->bytes_in_use = hymt_shared->bytes_used;
+	LWLockRelease(hymt_shared->lock);
+}
+
+static const char *
+phase_name(HymtDevicePhase phase)
+{
+	switch (phase)
+	{
+		case HYMT_DEVICE_NO_WORKER:
+			return "no worker";
+		case HYMT_DEVICE_STARTING:
+			return "starting";
+		case HYMT_DEVICE_LOADING:
+			return "loading";
+		case HYMT_DEVICE_READY:
+			return "ready";
+		case HYMT_DEVICE_RESTARTING:
+			return "restarting";
+		case HYMT_DEVICE_REFUSED:
+			return "refused";
+	}
+	return "unknown";
+}
+
+/* A row under construction: everything is null until it is set. */
+typedef struct Row
+{
+	Datum		value[STATUS_COUNT];
+	bool		null[STATUS_COUNT];
+} Row;
+
+static void
+set(Row *row, int column, Datum value)
+{
+	row->value[column] = value;
+	row->null[column] = false;
+}
+
+/* A string of shared memory, from the engine; empty is null. `size` is that of its array. */
+static void
+set_string(Row *row, int column, const char *string, Size size)
+{
+	Size		length = strnlen(string, size);
+
+	if (length > 0)
+		set(row, column, CStringGetTextDatum(hymt_text_to_server(string, length)));
+}
+
+static void
+set_pid(Row *row, int column, int pid)
+{
+	if (pid != 0)
+		set(row, column, Int32GetDatum(pid));
+}
+
+/* What only a loaded model has. */
+static void
+set_model(Row *row, const HymtDeviceState *device)
+{
+	if (device->fingerprint[0] == '\0')
+		return;
+	set_string(row, STATUS_MODEL, device->model, sizeof(device->model));
+	set_string(row, STATUS_FAMILY, device->family, sizeof(device->family));
+	set_string(row, STATUS_FINGERPRINT, device->fingerprint, sizeof(device->fingerprint));
+	set(row, STATUS_PARAMETERS, Int64GetDatum((int64) device->parameters));
+	set_string(row, STATUS_PRECISION, device->precision, sizeof(device->precision));
+	set(row, STATUS_WEIGHT_BYTES, Int64GetDatum((int64) device->weight_bytes));
+	set_string(row, STATUS_HARDWARE, device->device, sizeof(device->device));
+	set(row, STATUS_THREADS, Int32GetDatum(device->threads));
+	set(row, STATUS_MAX_CONTEXT, Int32GetDatum(device->max_context));
+}
+
+static void
+set_counters(Row *row, const DeviceView *view)
+{
+	const HymtDeviceState *device = &view->device;
+
+	set(row, STATUS_SLOTS, Int32GetDatum(view->slots));
+	set(row, STATUS_SLOTS_IN_USE, Int32GetDatum(view->slots_in_use));
+	set(row, STATUS_QUEUE_BYTES, Int64GetDatum((int64) view->bytes));
+	set(row, STATUS_QUEUE_BYTES_IN_USE, Int64GetDatum((int64) view->bytes_in_use));
+	set(row, STATUS_REQUESTS, Int64GetDatum((int64) device->requests));
+	set(row, STATUS_STEPS, Int64GetDatum((int64) device->steps));
+	if (device->steps > 0)
+		set(row, STATUS_ROWS_PER_STEP, Float8GetDatum((double) device->sequence_steps / device->steps));
+	set(row, STATUS_RESTARTS, Int64GetDatum((int64) device->restarts));
+}
+
+static void
+fill_row(Row *row, int number, const DeviceView *view)
+{
+	const HymtDeviceState *device = &view->device;
+
+	memset(row->null, true, sizeof(row->null));
+	set(row, STATUS_DEVICE, Int32GetDatum(number));
+	set(row, STATUS_STATE, CStringGetTextDatum(phase_name(device->phase)));
+	if (device->phase == HYMT_DEVICE_LOADING)
+	{
+		set_string(row, STATUS_LOADING_PHASE, device->loading_phase, sizeof(device->loading_phase));
+		set(row, STATUS_LOADING_PERCENT, Int32GetDatum(device->loading_percent));
+	}
+	set_pid(row, STATUS_ENGINE_PID, device->engine_pid);
+	set_pid(row, STATUS_WORKER_PID, device->worker_pid);
+	set_model(row, device);
+	set_counters(row, view);
+	if (device->phase == HYMT_DEVICE_READY)
+		set(row, STATUS_UPTIME,
+			DirectFunctionCall2(timestamp_mi, TimestampTzGetDatum(GetCurrentTimestamp()),
+								TimestampTzGetDatum(device->ready_since)));
+	set_string(row, STATUS_LAST_ERROR, device->last_error, sizeof(device->last_error));
+	if (device->last_error_at != 0)
+		set(row, STATUS_LAST_ERROR_AT, TimestampTzGetDatum(device->last_error_at));
+}
+
+static void
+check_columns(FunctionCallInfo fcinfo, int count)
+{
+	if (((ReturnSetInfo *) fcinfo->resultinfo)->setDesc->natts != count)
+		ereport(ERROR,
+				(errcode(ERRCODE_HYMT_VERSION_SKEW),
+				 errmsg("the functions of extension hymt do not fit its library"),
+				 errhint("Run ALTER EXTENSION hymt UPDATE.")));
+}
+
+Datum
+hymt_status(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	hymt_check_preloaded();
+	InitMaterializedSRF(fcinfo, 0);
+	check_columns(fcinfo, STATUS_COUNT);
+	for (int i = 0; i < hymt_shared->device_count; i++)
+	{
+		DeviceView	view;
+		Row			row;
+
+		copy_device(i, &view);
+		fill_row(&row, i, &view);
+		tuplestore_putvalues(result->setResult, result->setDesc, row.value, row.null);
+	}
+	return (Datum) 0;
+}
+
+/* Why no translation can be had now; NULL when one can. */
+static const char *
+ailment(void)
+{
+	const char *reason = "no worker process of hymt is running";
+
+	if (hymt_shared == NULL)
+		return "hymt is not in shared_preload_libraries";
+	for (int i = 0; i < hymt_shared->device_count; i++)
+	{
+		DeviceView	view;
+
+		copy_device(i, &view);
+		switch (view.device.phase)
+		{
+			case HYMT_DEVICE_READY:
+				return NULL;
+			case HYMT_DEVICE_STARTING:
+			case HYMT_DEVICE_LOADING:
+				reason = "the model is still loading";
+				break;
+			case HYMT_DEVICE_RESTARTING:
+				reason = "the engine is being restarted";
+				break;
+			case HYMT_DEVICE_REFUSED:
+				reason = "the model could not be loaded";
+				break;
+			case HYMT_DEVICE_NO_WORKER:
+				break;
+		}
+	}
+	return reason;
+}
+
+Datum
+hymt_health(PG_FUNCTION_ARGS)
+{
+	TupleDesc	descriptor;
+	const char *reason = ailment();
+	Datum		values[2];
+	bool		nulls[2] = {false, reason == NULL};
+
+	if (get_call_result_type(fcinfo, NULL, &descriptor) != TYPEFUNC_COMPOSITE || descriptor->natts != 2)
+		elog(ERROR, "hymt_health must return two columns");
+	values[0] = BoolGetDatum(reason == NULL);
+	values[1] = reason == NULL ? (Datum) 0 : CStringGetTextDatum(reason);
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls)));
+}
+
+/* --- languages ---------------------------------------------------------------------------------------------------- */
+
+/* Whether a list of codes, separated by one space, has this one; an empty list stands for every language. */
+static bool
+list_has(const char *list, const char *code)
+{
+	Size		length = strlen(code);
+
+	if (list[0] == '\0')
+		return true;
+	while (*list != '\0')
+	{
+		Size		word = strcspn(list, " ");
+
+		if (word == length && memcmp(list, code, length) == 0)
+			return true;
+		list += word;
+		list += strspn(list, " ");
+	}
+	return false;
+}
+
+/* The first loaded model's list; false when no model is loaded. */
+static bool
+loaded_languages(char *list)
+{
+	if (hymt_shared == NULL)
+		return false;
+	for (int i = 0; i < hymt_shared->device_count; i++)
+	{
+		DeviceView	view;
+
+		copy_device(i, &view);
+		if (view.device.phase != HYMT_DEVICE_READY)
+			continue;
+		strlcpy(list, view.device.languages, HYMT_MESSAGE_MAX);
+		return true;
+	}
+	return false;
+}
+
+Datum
+hymt_languages_sql(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	char		list[HYMT_MESSAGE_MAX];
+	bool		loaded = loaded_languages(list);
+
+	InitMaterializedSRF(fcinfo, 0);
+	check_columns(fcinfo, 4);
+	for (int i = 0; i < hymt_language_count; i++)
+	{
+		const HymtLanguage *language = &hymt_languages[i];
+		Datum		values[4];
+		bool		nulls[4] = {false, false, false, !loaded};
+
+		values[0] = CStringGetTextDatum(language->code);
+		values[1] = CStringGetTextDatum(language->english_name);
+		values[2] = CStringGetTextDatum(hymt_text_to_server(language->chinese_name, strlen(language->chinese_name)));
+		values[3] = BoolGetDatum(loaded && list_has(list, language->code));
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
+}
