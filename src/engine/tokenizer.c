@@ -1,0 +1,268 @@
+/*
+ * tokenizer.c: text to token ids and back.
+ *
+ * Runs in the engine program. A tokenizer owns its vocabulary and patterns and is not changed once it is open; what
+ * encoding needs to write to is made for each text, so that several threads may use one tokenizer.
+ */
+#include "tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "files.h"
+#include "normalize.h"
+#include "tokenizer_parts.h"
+#include "utf8.h"
+
+#define MAX_FILE ((size_t) 512 * 1024 * 1024)
+
+/* Longer texts are refused, so that positions fit 32 bits, in whatever form. */
+#define MAX_TEXT ((size_t) 256 * 1024 * 1024)
+
+/* U+FFFD */
+static const char replacement[] = "\xEF\xBF\xBD";
+
+bool
+hymt_ids_append(HymtIds *list, int32_t id)
+{
+	if (list->count == list->capacity)
+	{
+		size_t		capacity = list->capacity == 0 ? 64 : list->capacity * 2;
+		int32_t    *ids = realloc(list->ids, capacity * sizeof(*ids));
+
+		if (ids == NULL)
+			return false;
+		list->ids = ids;
+		list->capacity = capacity;
+	}
+	list->ids[list->count++] = id;
+	return true;
+}
+
+void
+hymt_ids_free(HymtIds *list)
+{
+	free(list->ids);
+	memset(list, 0, sizeof(*list));
+}
+
+static bool
+out_of_memory(HymtError *error)
+{
+	return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "tokenizer: out of memory");
+}
+
+/* Read the file of a path whose last slash separates folder and name. */
+static bool
+read_path(HymtFileBytes *bytes, const char *path, HymtError *error)
+{
+	const char *slash = strrchr(path, '/');
+	char	   *folder;
+	bool		ok;
+
+	if (slash == NULL)
+		return hymt_file_read(bytes, ".", path, MAX_FILE, false, error);
+	folder = strndup(path, (size_t) (slash - path) + 1);
+	if (folder == NULL)
+		return out_of_memory(error);
+	ok = hymt_file_read(bytes, folder, slash + 1, MAX_FILE, false, error);
+	free(folder);
+	return ok;
+}
+
+bool
+hymt_tokenizer_open(HymtTokenizer **tokenizer, const char *path, HymtError *error)
+{
+	HymtFileBytes bytes = {0};
+	HymtTokenizer *opened = calloc(1, sizeof(*opened));
+	bool		ok;
+
+	*tokenizer = NULL;
+	if (opened == NULL)
+		return out_of_memory(error);
+	opened->pretokenizer = hymt_pretokenizer_create();
+	opened->bpe = hymt_bpe_create();
+	if (opened->pretokenizer == NULL || opened->bpe == NULL)
+		ok = out_of_memory(error);
+	else if ((ok = read_path(&bytes, path, error)))
+	{
+		ok = hymt_tokenizer_read(opened, bytes.data, bytes.length, error);
+		if (!ok)
+			hymt_fail(error, error->failure, "%s: %s", path, error->message);
+		hymt_file_free(&bytes);
+	}
+	if (!ok)
+	{
+		hymt_tokenizer_close(opened);
+		return false;
+	}
+	*tokenizer = opened;
+	return true;
+}
+
+void
+hymt_tokenizer_close(HymtTokenizer *tokenizer)
+{
+	if (tokenizer == NULL)
+		return;
+	hymt_pretokenizer_free(tokenizer->pretokenizer);
+	hymt_bpe_free(tokenizer->bpe);
+	free(tokenizer->added);
+	free(tokenizer->special);
+	free(tokenizer);
+}
+
+/* Cut normalised text into pieces and append the ids of each. */
+static bool
+encode_pieces(const HymtTokenizer *tokenizer, const char *text, size_t length, HymtIds *ids, HymtError *error)
+{
+	HymtBpeScratch scratch = {0};
+	HymtPieces	pieces = {0};
+	bool		ok = true;
+
+	if (!hymt_pretokenizer_split(tokenizer->pretokenizer, text, length, &pieces, error))
+		return false;
+	for (size_t i = 0; ok && i < pieces.count; i++)
+		ok = hymt_bpe_encode(tokenizer->bpe, &scratch, text + pieces.pieces[i].start, pieces.pieces[i].length, ids);
+	hymt_bpe_scratch_free(&scratch);
+	hymt_pieces_free(&pieces);
+	return ok || out_of_memory(error);
+}
+
+bool
+hymt_tokenizer_encode(const HymtTokenizer *tokenizer, const char *text, size_t length, HymtIds *ids, HymtError *error)
+{
+	size_t		before = ids->count;
+	size_t		valid;
+	char	   *normal = NULL;
+	size_t		normal_length = 0;
+	bool		ok;
+
+	if (length == 0)
+		return true;
+	if (length > MAX_TEXT)
+		return hymt_fail(error, HYMT_FAILURE_TOO_LONG, "text of %zu bytes is longer than %zu", length, MAX_TEXT);
+	valid = hymt_utf8_valid(text, length);
+	if (valid < length)
+		return hymt_fail(error, HYMT_FAILURE_BAD_TEXT, "text is not valid UTF-8 at byte %zu", valid);
+	if (tokenizer->nfc && !hymt_normalize_nfc(text, length, &normal, &normal_length))
+		return out_of_memory(error);
+	if (normal != NULL)
+		ok = encode_pieces(tokenizer, normal, normal_length, ids, error);
+	else
+		ok = encode_pieces(tokenizer, text, length, ids, error);
+	free(normal);
+	if (!ok)
+		ids->count = before;
+	return ok;
+}
+
+int32_t
+hymt_tokenizer_added_id(const HymtTokenizer *tokenizer, const char *content)
+{
+	for (size_t i = 0; i < tokenizer->added_count; i++)
+	{
+		HymtJsonText spelling = hymt_bpe_spelling(tokenizer->bpe, tokenizer->added[i].id);
+
+		if (hymt_json_text_is(&spelling, content))
+			return tokenizer->added[i].id;
+	}
+	return -1;
+}
+
+bool
+hymt_tokenizer_is_special(const HymtTokenizer *tokenizer, int32_t id)
+{
+	return id >= 0 && id < hymt_bpe_size(tokenizer->bpe) && tokenizer->special[id] != 0;
+}
+
+int
+hymt_tokenizer_size(const HymtTokenizer *tokenizer)
+{
+	return hymt_bpe_size(tokenizer->bpe);
+}
+
+void
+hymt_tokenizer_counts(const HymtTokenizer *tokenizer, int *vocabulary, int *merges, int *added)
+{
+	*vocabulary = hymt_bpe_vocabulary(tokenizer->bpe);
+	*merges = hymt_bpe_merges(tokenizer->bpe);
+	*added = (int) tokenizer->added_count;
+}
+
+/* The spelling of an id that appears in decoded text; data NULL for others. */
+static HymtJsonText
+visible_spelling(const HymtTokenizer *tokenizer, int32_t id)
+{
+	HymtJsonText none = {NULL, 0};
+
+	return hymt_tokenizer_is_special(tokenizer, id) ? none : hymt_bpe_spelling(tokenizer->bpe, id);
+}
+
+/* Copy bytes with U+FFFD in place of what is no UTF-8; `to` has room for three times as many. Returns how many. */
+static size_t
+copy_repaired(char *to, const char *from, size_t length)
+{
+	size_t		count = 0;
+	size_t		at = 0;
+
+	while (at < length)
+	{
+		int			bad;
+		int			size = hymt_utf8_character(from + at, length - at, &bad);
+
+		if (size > 0)
+		{
+			memcpy(to + count, from + at, (size_t) size);
+			count += (size_t) size;
+			at += (size_t) size;
+		}
+		else
+		{
+			memcpy(to + count, replacement, sizeof(replacement) - 1);
+			count += sizeof(replacement) - 1;
+			at += (size_t) bad;
+		}
+	}
+	return count;
+}
+
+bool
+hymt_tokenizer_decode(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count, char **text, size_t *length)
+{
+	size_t		room = 1;
+	size_t		used = 0;
+	char	   *bytes;
+
+	*text = NULL;
+	*length = 0;
+	for (size_t i = 0; i < count; i++)
+		room += visible_spelling(tokenizer, ids[i]).length;
+	bytes = malloc(room);
+	if (bytes == NULL)
+		return false;
+	for (size_t i = 0; i < count; i++)
+	{
+		HymtJsonText spelling = visible_spelling(tokenizer, ids[i]);
+
+		if (spelling.data != NULL)
+			used += hymt_bpe_bytes(&spelling, bytes + used);
+	}
+	bytes[used] = '\0';
+	/* characters may be spread over several tokens, so only the whole can be judged */
+	if (hymt_utf8_valid(bytes, used) < used)
+	{
+		char	   *repaired = malloc(used * 3 + 1);
+
+		if (repaired != NULL)
+			used = copy_repaired(repaired, bytes, used);
+		free(bytes);
+		if (repaired == NULL)
+			return false;
+		bytes = repaired;
+		bytes[used] = '\0';
+	}
+	*text = bytes;
+	*length = used;
+	return true;
+}
