@@ -12,6 +12,13 @@
 #include "tokenizer.h"
 
 /*
+ * An entry of the table of prompt texts: a form ("plain_zh", "terms_en", …; see prompts.c) of a family, with its slots as
+ * "{text}", "{tgt_zh}" and so on; NULL when the family documents none. Chat templates are "7b" and "1.8b".
+ */
+extern const char *hymt_prompt_text(HymtFamily family, const char *form);
+extern const char *hymt_chat_text(const char *name, bool with_system);
+
+/*
  * The chat template of a tokenizer: which control tokens stand around a prompt. Found by looking which of the known
  * templates' tokens the tokenizer has; fails when it has none of them.
  */
