@@ -245,7 +245,7 @@ CREATE FUNCTION @extschema@.hymt_status(
 	OUT family text,
 	OUT fingerprint text,
 	OUT parameters bigint,
-	OUT precision text,
+	OUT "precision" text,
 	OUT weight_bytes bigint,
 	OUT hardware text,
 	OUT threads int,
