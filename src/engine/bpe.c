@@ -463,9 +463,12 @@ hymt_bpe_add_merge(HymtBpe *bpe, const HymtJsonText *left, const HymtJsonText *r
 
 	if (!find_joined(bpe, left, right, &merge.id))
 		return out_of_memory(error);
-	if (left_id == NO_TOKEN || right_id == NO_TOKEN || merge.id == NO_TOKEN)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "merge %u: %s is not in the vocabulary", bpe->merge_count,
-						 left_id == NO_TOKEN ? "its left side" : right_id == NO_TOKEN ? "its right side" : "its result");
+	if (left_id == NO_TOKEN || right_id == NO_TOKEN)
+		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "merge %u: its %s side is not in the vocabulary",
+						 bpe->merge_count, left_id == NO_TOKEN ? "left" : "right");
+	if (merge.id == NO_TOKEN)
+		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "merge %u: its result is not in the vocabulary",
+						 bpe->merge_count);
 	/* would let a piece be merged with nothing, for ever */
 	if (left->length == 0 || right->length == 0)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "merge %u: one side is empty", bpe->merge_count);

@@ -1,8 +1,8 @@
 /*
  * bpe.h: a byte-level BPE vocabulary: tokens, merges, and the encoding of one piece of text.
  *
- * Byte-level files spell the 256 bytes with 256 printable characters (the byte alphabet), so that a token can be written
- * as a string. A token's spelling is kept as the file has it; bytes are made of it when decoding.
+ * Byte-level files spell the 256 bytes with 256 printable characters (the byte alphabet), so that a token can be
+ * written as a string. A token's spelling is kept as the file has it; bytes are made of it when decoding.
  */
 #ifndef HYMT_BPE_H
 #define HYMT_BPE_H
@@ -15,7 +15,7 @@
 #include "json_stream.h"
 #include "tokenizer.h"
 
-/* Ids above this are refused: real vocabularies have a few hundred thousand, and tables are as large as the largest id. */
+/* Larger ids are refused: real vocabularies have a few hundred thousand, and tables reach up to the largest id. */
 #define HYMT_BPE_MAX_ID ((1 << 22) - 1)
 
 typedef struct HymtBpe HymtBpe;
@@ -32,14 +32,14 @@ typedef struct HymtBpeScratch
 extern HymtBpe *hymt_bpe_create(void);	/* NULL: out of memory */
 extern void hymt_bpe_free(HymtBpe *bpe);
 
-/* The whole vocabulary comes before the first merge, the merges in order of falling priority, then hymt_bpe_finish(). */
+/* The whole vocabulary comes before the first merge, merges in order of falling priority, then hymt_bpe_finish(). */
 extern bool hymt_bpe_add_token(HymtBpe *bpe, const HymtJsonText *spelling, int64_t id, HymtError *error);
 extern bool hymt_bpe_add_merge(HymtBpe *bpe, const HymtJsonText *left, const HymtJsonText *right, HymtError *error);
 extern void hymt_bpe_finish(HymtBpe *bpe, bool ignore_merges);
 
 /*
- * A token beside the vocabulary: it has an id and is decoded, but no text is ever encoded to it. When the vocabulary has
- * the same spelling, it must have it under the same id.
+ * A token beside the vocabulary: it has an id and is decoded, but no text is ever encoded to it. When the vocabulary
+ * has the same spelling, it must have it under the same id.
  */
 extern bool hymt_bpe_add_outside(HymtBpe *bpe, const HymtJsonText *spelling, int64_t id, HymtError *error);
 
@@ -54,7 +54,8 @@ extern int	hymt_bpe_merges(const HymtBpe *bpe);
  * Append the ids of one piece of text. Bytes that are no token of the vocabulary are left out, as the reference does
  * without an unknown token. Takes O(n log n) for a piece of n bytes. False: out of memory.
  */
-extern bool hymt_bpe_encode(const HymtBpe *bpe, HymtBpeScratch *scratch, const char *piece, size_t length, HymtIds *ids);
+extern bool hymt_bpe_encode(const HymtBpe *bpe, HymtBpeScratch *scratch, const char *piece, size_t length,
+							HymtIds *ids);
 extern void hymt_bpe_scratch_free(HymtBpeScratch *scratch);
 
 /* The bytes that a spelling stands for, at most spelling->length of them, to `to`; returns how many. */

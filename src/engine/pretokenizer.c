@@ -17,8 +17,8 @@
 #define MAX_STEPS 16
 
 /*
- * Work that one match may cost. Sane patterns need a few steps per byte; the allowance per byte is for those that look at
- * a long run several times.
+ * Work that one match may cost. Sane patterns need a few steps per byte; the allowance per byte is for those that look
+ * at a long run several times.
  */
 #define MATCH_LIMIT_BASE 1000000
 #define MATCH_LIMIT_PER_BYTE 16
@@ -73,7 +73,8 @@ add_step(HymtPretokenizer *pretokenizer, const char *pattern, size_t length, uin
 		return out_of_memory(error);
 	/* the dot leaves out a line feed only, however PCRE2 was built */
 	pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-	code = pcre2_compile((PCRE2_SPTR) pattern, length, options | PCRE2_UTF | PCRE2_NO_UTF_CHECK, &number, &offset, context);
+	options |= PCRE2_UTF | PCRE2_NO_UTF_CHECK;
+	code = pcre2_compile((PCRE2_SPTR) pattern, length, options, &number, &offset, context);
 	pcre2_compile_context_free(context);
 	if (code == NULL)
 	{
@@ -164,12 +165,13 @@ static int
 search(Cutter *cutter, const pcre2_code *code, const char *subject, size_t length, size_t from)
 {
 	PCRE2_SPTR	text = (PCRE2_SPTR) subject;
+	uint32_t	options = PCRE2_NO_UTF_CHECK;
 	int			result;
 
-	result = pcre2_match(code, text, length, from, PCRE2_NO_UTF_CHECK, cutter->match, cutter->limits);
+	result = pcre2_match(code, text, length, from, options, cutter->match, cutter->limits);
 	/* compiled code has a small fixed stack, the interpreter a heap */
 	if (result == PCRE2_ERROR_JIT_STACKLIMIT)
-		result = pcre2_match(code, text, length, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, cutter->match, cutter->limits);
+		result = pcre2_match(code, text, length, from, options | PCRE2_NO_JIT, cutter->match, cutter->limits);
 	if (result >= 0)
 		return 1;
 	if (result == PCRE2_ERROR_NOMATCH)

@@ -1,8 +1,8 @@
 /*
  * prompts.c: the texts the models were trained to answer, and how a prompt becomes token ids.
  *
- * Runs in the engine program. Owns constant data only. The texts are those of the publishers' READMEs and reports, to the
- * byte: a model that is asked in other words answers worse.
+ * Runs in the engine program. Owns constant data only. The texts are those of the publishers' READMEs and reports, to
+ * the byte: a model that is asked in other words answers worse.
  */
 #include "prompts.h"
 
@@ -10,9 +10,9 @@
 #include <string.h>
 
 /*
- * All prompt texts, by family and form. Slots: {text} what is translated; {tgt_zh}, {tgt_en} the target language's name in
- * Chinese, in English; {terms} lines of term_line joined by term_joiner, {source_term}, {target_term} in each; {context},
- * {style}. The form says the language of its wording; one that a family lacks is not documented for it.
+ * All prompt texts, by family and form. Slots: {text} what is translated; {tgt_zh}, {tgt_en} the target language's name
+ * in Chinese, in English; {terms} lines of term_line joined by term_joiner, {source_term}, {target_term} in each;
+ * {context}, {style}. The form says the language of its wording; one that a family lacks is not documented for it.
  */
 typedef struct PromptText
 {
@@ -43,16 +43,16 @@ static const PromptText prompt_texts[] = {
 
 	{HYMT_FAMILY_HY_MT2, "plain_zh", "将以下文本翻译为{tgt_zh}，注意只需要输出翻译后的结果，不要额外解释：\n\n{text}"},
 	{HYMT_FAMILY_HY_MT2, "plain_en",
-		"Translate the following text into {tgt_en}. Note that you should only output the translated result without any "
-		"additional explanation:\n\n{text}"},
+		"Translate the following text into {tgt_en}. Note that you should only output the translated result without "
+		"any additional explanation:\n\n{text}"},
 	{HYMT_FAMILY_HY_MT2, "term_line_zh", "{source_term} 翻译成 {target_term}"},
 	{HYMT_FAMILY_HY_MT2, "term_line_en", "{source_term} translates to {target_term}"},
 	{HYMT_FAMILY_HY_MT2, "term_joiner", "\n"},
 	{HYMT_FAMILY_HY_MT2, "terms_zh",
 		"参考下面的翻译：\n{terms}\n将以下文本翻译为{tgt_zh}，注意只需要输出翻译后的结果，不要额外解释：\n\n{text}"},
 	{HYMT_FAMILY_HY_MT2, "terms_en",
-		"Reference the following translations:\n{terms}\n\nTranslate the following text into {tgt_en}. Note that you must "
-		"ONLY output the translated result without any additional explanation:\n\n{text}"},
+		"Reference the following translations:\n{terms}\n\nTranslate the following text into {tgt_en}. Note that you "
+		"must ONLY output the translated result without any additional explanation:\n\n{text}"},
 	{HYMT_FAMILY_HY_MT2, "context_zh",
 		"【背景信息】\n{context}\n\n请结合背景信息将以下文本翻译为{tgt_zh}。\n\n【待翻译文本】\n{text}"},
 	{HYMT_FAMILY_HY_MT2, "context_en",
@@ -62,9 +62,9 @@ static const PromptText prompt_texts[] = {
 		"请将以下文本准确翻译为{tgt_zh}。\n你必须在译文中保留等量的分隔符，绝对不可遗漏、转义或翻译该符号，"
 		"并注意分隔符的位置。\n\n{text}"},
 	{HYMT_FAMILY_HY_MT2, "delimiters_en",
-		"Please accurately translate the following text into {tgt_en}.\nYou must retain the exact same number of delimiters "
-		"in the translation. Strictly do not omit, escape, or translate these symbols, and pay close attention to their "
-		"placement.\n\n{text}"},
+		"Please accurately translate the following text into {tgt_en}.\nYou must retain the exact same number of "
+		"delimiters in the translation. Strictly do not omit, escape, or translate these symbols, and pay close attention "
+		"to their placement.\n\n{text}"},
 	{HYMT_FAMILY_HY_MT2, "style_zh", "请将以下文本翻译为{tgt_zh}。\n注意翻译的风格要严格符合【{style}】\n\n{text}"},
 	{HYMT_FAMILY_HY_MT2, "style_en",
 		"Please translate the following text into {tgt_en}. Note that the translation style must strictly conform to "
@@ -220,8 +220,8 @@ hymt_prompt_plain(HymtFamily family, const HymtLanguage *source, const HymtLangu
 	*tail = NULL;
 	if (text == NULL)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-						 "nothing tells which prompts the model was trained with: say it with \"prompts\" in its hymt.json, "
-						 "with --family, or with the setting hymt.prompt_family (hunyuan-mt, hy-mt1.5 or hy-mt2)");
+						 "nothing tells which prompts the model was trained with: say it with \"prompts\" in its "
+						 "hymt.json, with --family, or with the setting hymt.prompt_family (hunyuan-mt, hy-mt1.5 or hy-mt2)");
 	slot = strstr(text, text_slot);
 	behind = slot + sizeof(text_slot) - 1;
 	*head = fill_names(text, (size_t) (slot - text), target);

@@ -12,8 +12,8 @@
 #include "tokenizer.h"
 
 /*
- * An entry of the table of prompt texts: a form ("plain_zh", "terms_en", …; see prompts.c) of a family, with its slots as
- * "{text}", "{tgt_zh}" and so on; NULL when the family documents none. Chat templates are "7b" and "1.8b".
+ * An entry of the table of prompt texts: a form ("plain_zh", "terms_en", …; see prompts.c) of a family, with its slots
+ * as "{text}", "{tgt_zh}" and so on; NULL when the family documents none. Chat templates are "7b" and "1.8b".
  */
 extern const char *hymt_prompt_text(HymtFamily family, const char *form);
 extern const char *hymt_chat_text(const char *name, bool with_system);

@@ -12,8 +12,8 @@
 #include "error.h"
 
 /*
- * Translate a pattern (valid UTF-8). Returns the PCRE2 pattern, malloc'ed, NUL-terminated, its length in *result_length;
- * NULL with *error set when it uses anything that is not known to mean the same.
+ * Translate a pattern (valid UTF-8). Returns the PCRE2 pattern, malloc'ed, NUL-terminated, its length in
+ * *result_length; NULL with *error set when it uses anything that is not known to mean the same.
  */
 extern char *hymt_regex_translate(const char *pattern, size_t length, size_t *result_length, HymtError *error);
 

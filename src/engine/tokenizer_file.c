@@ -1,8 +1,8 @@
 /*
  * tokenizer_file.c: reading a tokenizer.json.
  *
- * Runs in the engine program, while a model is loaded. The file is untrusted. What it says is either followed exactly or
- * refused by name: a tokenizer that is nearly right gives text that is nearly right.
+ * Runs in the engine program, while a model is loaded. The file is untrusted. What it says is either followed exactly
+ * or refused by name: a tokenizer that is nearly right gives text that is nearly right.
  *
  * Not read, because they have no part here: post_processor (prompts write their control tokens themselves), truncation
  * and padding (a text is never cut), and how added tokens are found in text (they never are).
@@ -258,7 +258,8 @@ static bool
 add_byte_level(Reader *reader, const Component *byte_level)
 {
 	if (byte_level->add_prefix_space)
-		return hymt_fail(reader->error, HYMT_FAILURE_MODEL_UNSUPPORTED, "ByteLevel with add_prefix_space is not supported");
+		return hymt_fail(reader->error, HYMT_FAILURE_MODEL_UNSUPPORTED,
+						 "ByteLevel with add_prefix_space is not supported");
 	reader->byte_level = true;
 	return !byte_level->use_regex || hymt_pretokenizer_add_byte_level(reader->tokenizer->pretokenizer, reader->error);
 }
@@ -271,7 +272,8 @@ read_pretokenizer(Reader *reader)
 	if (!read_component(reader, &step))
 		return false;
 	if (step.type.data == NULL)
-		return hymt_fail(reader->error, HYMT_FAILURE_MODEL_UNSUPPORTED, "a tokenizer without pre_tokenizer is not supported");
+		return hymt_fail(reader->error, HYMT_FAILURE_MODEL_UNSUPPORTED,
+						 "a tokenizer without pre_tokenizer is not supported");
 	if (hymt_json_text_is(&step.type, "Sequence"))
 		return read_children(reader, &step, read_pretokenizer);
 	/* it replaces bytes by other characters, which a later step would see */
@@ -324,8 +326,8 @@ split_merge(Reader *reader, const HymtJsonText *merge, HymtJsonText *left, HymtJ
 	const char *blank = memchr(merge->data, ' ', merge->length);
 
 	if (blank == NULL || memchr(blank + 1, ' ', (size_t) (end - blank - 1)) != NULL)
-		return hymt_fail(reader->error, HYMT_FAILURE_MODEL_BROKEN, "merge %d is not two tokens with a blank between them",
-						 hymt_bpe_merges(reader->tokenizer->bpe));
+		return hymt_fail(reader->error, HYMT_FAILURE_MODEL_BROKEN,
+						 "merge %d is not two tokens with a blank between them", hymt_bpe_merges(reader->tokenizer->bpe));
 	left->data = merge->data;
 	left->length = (size_t) (blank - merge->data);
 	right->data = blank + 1;
@@ -591,6 +593,7 @@ hymt_tokenizer_read(HymtTokenizer *tokenizer, char *text, size_t length, HymtErr
 	if (!reader.byte_level)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED, "a pre_tokenizer without ByteLevel is not supported");
 	if (reader.decoders == 0)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED, "a tokenizer without a ByteLevel decoder is not supported");
+		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
+						 "a tokenizer without a ByteLevel decoder is not supported");
 	return read_added_tokens(&reader) && mark_special(&reader);
 }

@@ -8,8 +8,8 @@
 
 /*
  * The length in bytes (1 to 4) of the well-formed character at `text`, of which `length` > 0 bytes may be read. 0 when
- * there is none; then *bad is the number of bytes (1 to 3) that a decoder replaces by one U+FFFD: the longest start of a
- * character that they could still have been, or one byte.
+ * there is none; then *bad is the number of bytes (1 to 3) that a decoder replaces by one U+FFFD: the longest start of
+ * a character that they could still have been, or one byte.
  */
 extern int	hymt_utf8_character(const char *text, size_t length, int *bad);
 
