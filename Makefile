@@ -42,6 +42,9 @@ PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
+# Structs in shared memory are the same in all files, or there is a crash.
+$(OBJS): $(wildcard src/extension/*.h src/protocol/*.h)
+
 all: engine
 install: install-engine
 installcheck: regress-folder

@@ -65,7 +65,8 @@ void
 hymt_raise_outcome(const HymtOutcome *outcome)
 {
 	int			sqlstate = outcome->sqlstate != 0 ? outcome->sqlstate : hymt_failure_sqlstate(outcome->failure);
-	bool		has_detail = outcome->text != NULL && outcome->text_length > 0;
+	/* What an engine says of an unfinished translation may be its beginning: texts do not go into messages. */
+	bool		has_detail = outcome->failure != HYMT_FAILURE_UNFINISHED && outcome->text_length > 0;
 
 	ereport(ERROR,
 			(errcode(sqlstate),

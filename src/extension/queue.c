@@ -524,6 +524,8 @@ take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
 		outcome->failure = slot->failure == HYMT_FAILURE_NONE ? HYMT_FAILURE_INTERNAL : slot->failure;
 		outcome->sqlstate = slot->sqlstate;
 	}
+	else if (slot->finish == HYMT_FINISH_LENGTH || slot->finish == HYMT_FINISH_LOOP)
+		outcome->failure = HYMT_FAILURE_UNFINISHED; /* a translation that is cut off must not pass for one */
 	outcome->finish = slot->finish;
 	outcome->input_tokens = slot->input_tokens;
 	outcome->output_tokens = slot->output_tokens;
