@@ -1,7 +1,7 @@
 /*
  * cmd_inspect.c: `hymt-engine inspect --model DIR`: what a model directory holds and what the engine makes of it.
  *
- * Runs in the engine program, without a database. Prints "key: value" lines for people; computes nothing with the weights.
+ * Runs in the engine program, without a database. Prints "key: value" lines for people; computes nothing.
  */
 #include "cmd.h"
 
@@ -139,6 +139,19 @@ added_content(const json_t *file, int id)
 	return NULL;
 }
 
+/* A token as the file spells it. The file is untrusted, and control characters would steer a terminal. */
+static void
+print_quoted(const char *text)
+{
+	putchar('"');
+	for (; *text != '\0'; text++)
+		if ((unsigned char) *text < 0x20 || *text == 0x7F)
+			printf("\\x%02x", (unsigned char) *text);
+		else
+			putchar(*text);
+	putchar('"');
+}
+
 static void
 print_stop_id(int32_t id, const HymtTokenizer *tokenizer, const json_t *file)
 {
@@ -153,12 +166,13 @@ print_stop_id(int32_t id, const HymtTokenizer *tokenizer, const json_t *file)
 	}
 	if (content == NULL && hymt_tokenizer_decode(tokenizer, &id, 1, &decoded, &length))
 		content = decoded;
-	printf("stop id: %d \"%s\", %s\n", id, content == NULL ? "" : content,
-		   hymt_tokenizer_is_special(tokenizer, id) ? "a control token" : "no control token: ignored");
+	printf("stop id: %d ", id);
+	print_quoted(content == NULL ? "" : content);
+	printf(", %s\n", hymt_tokenizer_is_special(tokenizer, id) ? "a control token" : "no control token: ignored");
 	free(decoded);
 }
 
-/* tokenizer.json once more, as JSON, for the spelling of control tokens. NULL, which is no error, when there is none. */
+/* tokenizer.json once more, as JSON, for the spelling of control tokens. NULL, which is no error, without one. */
 static json_t *
 read_tokenizer_file(const char *directory)
 {

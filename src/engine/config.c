@@ -3,8 +3,8 @@
  *
  * Runs in the engine program. Owns nothing. The files are untrusted: each number has bounds, chosen far above any known
  * model and so low that no product of the engine's (elements, bytes, KV sizes) can leave 64 bits, nor a row count 31.
- * Unknown keys are ignored, since published files are full of them; known keys that would change the arithmetic in a way
- * this engine lacks are refused, because ignoring them would give fluent nonsense.
+ * Unknown keys are ignored, since published files are full of them; known keys that would change the arithmetic in a
+ * way this engine lacks are refused, because ignoring them would give fluent nonsense.
  */
 #include "model_parts.h"
 
@@ -135,7 +135,7 @@ check_quantization(const Source *source, HymtError *error)
 	if (quantization == NULL)
 		return true;
 	return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-					 "%s/%s: the weights are quantized (%.40s), which is not supported; use the bf16 release of the model",
+					 "%s/%s: the weights are quantized (%.40s), which is not supported; use the model's bf16 release",
 					 source->directory, source->file, method == NULL ? "method not named" : method);
 }
 
@@ -229,8 +229,9 @@ read_alpha(double *alpha, const Source *scaling, HymtError *error)
 	if (name != NULL && strcmp(name, "default") == 0)
 		return true;
 	if (name == NULL || strcmp(name, "dynamic") != 0)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED, "%s/%s: rope scaling of type \"%.40s\" is not supported",
-						 scaling->directory, scaling->file, name == NULL ? "" : name);
+		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
+						 "%s/%s: rope scaling of type \"%.40s\" is not supported", scaling->directory,
+						 scaling->file, name == NULL ? "" : name);
 	return read_positive(alpha, scaling, "alpha", 1e12, error);
 }
 

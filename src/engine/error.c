@@ -8,24 +8,38 @@
 #include <stdarg.h>
 #include <string.h>
 
-/*
- * The length of the longest prefix of `text` (`length` bytes, cut at an arbitrary byte) that ends at a character:
- * messages are forwarded as UTF-8, and half a character would make the whole message invalid.
- */
-static size_t
-whole_characters(const char *text, size_t length)
-{
-	size_t		start = length;
-	unsigned char lead;
-	size_t		need;
+#include "utf8.h"
 
-	while (start > 0 && length - start < 4 && ((unsigned char) text[start - 1] & 0xC0) == 0x80)
-		start--;
-	if (start == 0)
-		return length;
-	lead = (unsigned char) text[start - 1];
-	need = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
-	return length - (start - 1) < need ? start - 1 : length;
+/*
+ * Make a message one line of valid UTF-8, in place: it may quote file names and contents of untrusted files, and goes
+ * to terminals, logs and, as UTF-8, to sessions. `cut`: the message was cut at some byte, so half a character at its
+ * end is dropped.
+ */
+static void
+clean(char *message, bool cut)
+{
+	const char *from = message;
+	size_t		left = strlen(message);
+	char	   *to = message;
+
+	while (left > 0)
+	{
+		int			bad = 0;
+		int			length = hymt_utf8_character(from, left, &bad);
+
+		if (length == 0 && cut && (size_t) bad == left)
+			break;
+		if (length == 0 || (unsigned char) *from < 0x20 || *from == 0x7F)
+			*to++ = '?';
+		else
+		{
+			memmove(to, from, (size_t) length);
+			to += length;
+		}
+		from += length == 0 ? bad : length;
+		left -= (size_t) (length == 0 ? bad : length);
+	}
+	*to = '\0';
 }
 
 bool
@@ -41,8 +55,7 @@ hymt_fail(HymtError *error, HymtFailure failure, const char *format, ...)
 	va_end(arguments);
 	if (length < 0)
 		message[0] = '\0';
-	else if ((size_t) length >= sizeof message)
-		message[whole_characters(message, sizeof message - 1)] = '\0';
+	clean(message, length >= (int) sizeof message);
 	error->failure = failure;
 	strcpy(error->message, message);
 	return false;

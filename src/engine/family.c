@@ -1,10 +1,10 @@
 /*
  * family.c: what a model is called, which languages it knows, and which family of prompts it was trained on.
  *
- * Runs in the engine program. Owns nothing. The weights do not tell the family (HY-MT1.5 and Hy-MT2 have the same shapes
- * and tokenizer), and the wrong prompts give worse answers without any sign of it. So it is taken from, in this order:
- * hymt.json; the caller's wish (a setting); the README's base_model, then its title; the folder's name. What decided
- * is kept in words, to be logged and shown.
+ * Runs in the engine program. Owns nothing. The weights do not tell the family (HY-MT1.5 and Hy-MT2 have the same
+ * shapes and tokenizer), and the wrong prompts give worse answers without any sign of it. So it is taken from, in this
+ * order: hymt.json; the caller's wish (a setting); the README's base_model, then its title; the folder's name. What
+ * decided is kept in words, to be logged and shown.
  */
 #include "model_parts.h"
 

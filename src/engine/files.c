@@ -1,8 +1,8 @@
 /*
  * files.c: opening and reading the small files of a model directory.
  *
- * Runs in the engine program. Everything read is untrusted: sizes are bounded before memory is taken. A pipe or device in
- * place of a file is refused, never waited for.
+ * Runs in the engine program. Everything read is untrusted: sizes are bounded before memory is taken. A pipe or device
+ * in place of a file is refused, never waited for.
  */
 #include "files.h"
 

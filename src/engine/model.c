@@ -1,8 +1,8 @@
 /*
  * model.c: opening a model directory: reads the small files, maps the weights, and gives every weight its place.
  *
- * Runs in the engine program. Owns a HymtModel's memory and, through safetensors.c, the mappings. After hymt_model_open()
- * every weight has been checked against the hyper-parameters, so that code that computes may trust both.
+ * Runs in the engine program. Owns a HymtModel's memory and, through safetensors.c, the mappings. After
+ * hymt_model_open() every weight has been checked against the hyper-parameters, so that code that computes may trust them.
  */
 #include "model.h"
 
@@ -125,7 +125,8 @@ read_dtype(HymtDtype *dtype, const HymtStoredTensor *stored, const char *path, H
 			return true;
 		}
 	return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-					 "%s: tensor \"%.100s\" is stored as %s; supported: F32, F16, BF16", path, stored->name, stored->dtype);
+					 "%s: tensor \"%.100s\" is stored as %s; supported: F32, F16, BF16",
+					 path, stored->name, stored->dtype);
 }
 
 static bool
@@ -140,12 +141,14 @@ check_shape(const HymtStoredTensor *stored, int64_t rows, int64_t columns, bool 
 	if (!vector && stored->dimensions == 2 && stored->shape[0] == rows && stored->shape[1] == columns)
 		return true;
 	for (int i = 0; i < stored->dimensions; i++)
-		snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%" PRId64, i > 0 ? ", " : "", stored->shape[i]);
+		snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%" PRId64, i > 0 ? ", " : "",
+				 stored->shape[i]);
 	if (vector)
 		snprintf(wanted, sizeof wanted, "%" PRId64, columns);
 	else
 		snprintf(wanted, sizeof wanted, "%" PRId64 ", %" PRId64, rows, columns);
-	return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s: tensor \"%.100s\" has shape [%s], but config.json demands [%s]",
+	return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN,
+					 "%s: tensor \"%.100s\" has shape [%s], but config.json demands [%s]",
 					 path, stored->name, shape, wanted);
 }
 
@@ -168,7 +171,7 @@ place_weight(HymtModel *model, const WeightPlace *place, const char *name, void 
 	/* Old writers did not pad the header. Weights are never copied, so such a file has to be written anew. */
 	if ((uintptr_t) stored->data % hymt_dtype_size(tensor->dtype) != 0)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-						 "%s: tensor \"%s\" is not aligned to its elements; save the file again with a current safetensors",
+						 "%s: tensor \"%s\" is not aligned to its elements; save it again with a current safetensors",
 						 path, name);
 	model->weights[model->weight_count++] = (HymtWeight) {stored->name, tensor, vector};
 	model->parameters += (uint64_t) tensor->rows * (uint64_t) tensor->columns;
@@ -199,7 +202,7 @@ compare_weights(const void *left, const void *right)
 	return strcmp(a->name, b->name);
 }
 
-/* Give every weight its place. A tied model's own head may be stored too; it is a copy of the embedding, and ignored. */
+/* Give every weight its place. A tied model's head may be stored too; it is a copy of the embedding, and ignored. */
 static bool
 place_weights(HymtModel *model, HymtError *error)
 {
@@ -248,8 +251,8 @@ read_piece(const HymtModel *model, const unsigned char *start, size_t length, Hy
 }
 
 /*
- * Bring all weights into memory, with progress. Otherwise the first steps would wait for the disk, unexplained and for as
- * long as a hung engine would.
+ * Bring all weights into memory, with progress. Otherwise the first steps would wait for the disk, unexplained and for
+ * as long as a hung engine would.
  */
 static bool
 read_weights(const HymtModel *model, const HymtModelOptions *options, HymtError *error)

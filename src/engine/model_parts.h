@@ -28,8 +28,8 @@ typedef struct HymtWeight
 extern bool hymt_config_read(HymtConfig *config, const char *directory, const HymtModelTexts *texts, HymtError *error);
 
 /*
- * family.c: fill in name, family, family_reason and languages of *model from hymt.json, the caller's wish, README.md and
- * the folder's name. On failure the caller frees what has been filled in.
+ * family.c: fill in name, family, family_reason and languages of *model from hymt.json, the caller's wish, README.md
+ * and the folder's name. On failure the caller frees what has been filled in.
  */
 extern bool hymt_family_detect(HymtModel *model, const HymtModelTexts *texts, HymtFamily wish, HymtError *error);
 

@@ -1,13 +1,13 @@
 /*
  * safetensors.c: reading the safetensors container.
  *
- * Runs in the engine program. Owns the read-only mappings of the files. A file is: the length of a header (8 bytes, little
- * endian), the header (a JSON object: name -> dtype, shape, data_offsets), then the tensors' bytes without gaps.
+ * Runs in the engine program. Owns the read-only mappings of the files. A file is: the length of a header (8 bytes,
+ * little endian), the header (a JSON object: name -> dtype, shape, data_offsets), then the tensors' bytes without gaps.
  *
  * The files are untrusted. Nothing in a header is believed until it has been compared with the size of the file: after
  * opening, every tensor lies inside its file and has exactly the bytes its dtype and shape need, and no two overlap.
- * What cannot be checked is that nobody truncates a file while it is mapped: that would end the engine with SIGBUS, which
- * its parent process survives.
+ * What cannot be checked is that nobody truncates a file while it is mapped: that would end the engine with SIGBUS,
+ * which its parent process survives.
  */
 #include "safetensors.h"
 
@@ -194,7 +194,8 @@ check_coverage(const MappedFile *file, uint64_t data_start, HymtError *error)
 		expected = tensor->data + tensor->bytes;
 	}
 	if (expected != file->map + file->size)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s: bytes after the last tensor belong to none", file->path);
+		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s: bytes after the last tensor belong to none",
+						 file->path);
 	return true;
 }
 
@@ -245,14 +246,16 @@ read_header_length(const MappedFile *file, uint64_t *length, HymtError *error)
 	for (int i = LENGTH_BYTES - 1; i >= 0; i--)
 		*length = *length << 8 | file->map[i];
 	if (*length > MAX_HEADER)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s: a header of %" PRIu64 " bytes is beyond the format's limit",
+		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN,
+						 "%s: a header of %" PRIu64 " bytes is beyond the format's limit",
 						 file->path, *length);
 	if (*length > file->size - LENGTH_BYTES)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN,
 						 "%s: the header should have %" PRIu64 " bytes, but the file ends before (is it truncated?)",
 						 file->path, *length);
 	if (*length < 2 || file->map[LENGTH_BYTES] != '{')
-		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s: has no header: this is no safetensors file", file->path);
+		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s: has no header: this is no safetensors file",
+						 file->path);
 	return true;
 }
 
@@ -460,7 +463,8 @@ open_index(HymtSafetensors *files, const char *directory, HymtError *error)
 	if (!hymt_file_read(&bytes, directory, INDEX_FILE, MAX_INDEX, true, error))
 		return false;
 	if (bytes.data == NULL)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_MISSING, "%s: has neither %s nor %s", directory, SINGLE_FILE, INDEX_FILE);
+		return hymt_fail(error, HYMT_FAILURE_MODEL_MISSING, "%s: has neither %s nor %s", directory, SINGLE_FILE,
+						 INDEX_FILE);
 	index = hymt_json_object(bytes.data, bytes.length, files->index_path, error);
 	hymt_file_free(&bytes);
 	if (index == NULL)

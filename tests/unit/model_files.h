@@ -170,7 +170,8 @@ write_tensors(const char *directory, const char *file, const TensorSpec *specs, 
 			snprintf(rows, sizeof rows, "%d,", spec->rows);
 		length += (size_t) snprintf(header + length, capacity - length,
 									"%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s%d],\"data_offsets\":[%zu,%zu]}",
-									i == 0 ? "{" : ",", spec->name, spec->dtype, rows, spec->columns, total, total + bytes);
+									i == 0 ? "{" : ",", spec->name, spec->dtype, rows, spec->columns, total,
+									total + bytes);
 		for (size_t b = 0; b < bytes; b++)
 			data[total + b] = spec->data != NULL ? ((const unsigned char *) spec->data)[b]
 				: (unsigned char) (b * 7 + (size_t) i * 13);

@@ -244,7 +244,8 @@ static const struct
 	HymtFailure failure;
 	const char *words;
 }			bad_configs[] = {
-	{"HunYuanDenseV1ForCausalLM", "LlamaForCausalLM", UNSUPPORTED, "LlamaForCausalLM is not supported; supported: HunYuan"},
+	{"HunYuanDenseV1ForCausalLM", "LlamaForCausalLM", UNSUPPORTED,
+		"LlamaForCausalLM is not supported; supported: HunYuan"},
 	{"\"architectures\": [\"HunYuanDenseV1ForCausalLM\"], ", "", UNSUPPORTED, "names no architecture"},
 	{"[\"HunYuanDenseV1ForCausalLM\"]", "7", UNSUPPORTED, "names no architecture"},
 	{"\"attention_bias\": false", "\"attention_bias\": true", UNSUPPORTED, "attention_bias"},
@@ -268,7 +269,8 @@ static const struct
 	{"\"hidden_size\": 8", "\"hidden_size\": 9223372036854775807", BROKEN, "hidden_size"},
 	{"\"hidden_size\": 8", "\"hidden_size\": 9223372036854775808", BROKEN, "integer"},
 	{"\"hidden_size\": 8", "\"hidden_size\": 16", BROKEN, "shape"},
-	{"\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", BROKEN, "model.layers.1.input_layernorm.weight\" is missing"},
+	{"\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", BROKEN,
+		"model.layers.1.input_layernorm.weight\" is missing"},
 	{"\"num_hidden_layers\": 1", "\"num_hidden_layers\": 1000000000", BROKEN, "num_hidden_layers"},
 	{"\"num_attention_heads\": 2", "\"num_attention_heads\": 2147483648", BROKEN, "num_attention_heads"},
 	{"\"num_key_value_heads\": 1", "\"num_key_value_heads\": 0", BROKEN, "num_key_value_heads"},
@@ -544,8 +546,8 @@ expect_family(const char *directory, HymtFamily wish, HymtFamily family, const c
 
 	open_model(&model, directory, &options);
 	if (model.family != family || strstr(model.family_reason, reason) == NULL)
-		fail_msg("%s: expected %s because of \"%s\", got %s because of \"%s\"", directory, hymt_family_name(family), reason,
-				 hymt_family_name(model.family), model.family_reason);
+		fail_msg("%s: expected %s because of \"%s\", got %s because of \"%s\"", directory,
+				 hymt_family_name(family), reason, hymt_family_name(model.family), model.family_reason);
 	hymt_model_close(&model);
 }
 
@@ -847,7 +849,7 @@ test_survives_random_damage(void **state)
 
 /* --- errors ------------------------------------------------------------------------------------------------------- */
 
-/* A long message is cut between characters, and may quote the error it replaces. */
+/* A message is cut between characters, is one line of valid UTF-8, and may quote the error it replaces. */
 static void
 test_long_messages(void **state)
 {
@@ -863,6 +865,8 @@ test_long_messages(void **state)
 		assert_int_equal((strlen(error.message) - (size_t) lead) % 3, 0);
 		assert_true(strlen(error.message) >= sizeof error.message - 3);
 	}
+	hymt_fail(&error, HYMT_FAILURE_INTERNAL, "a\nb\x1B[1m \xFF %.2s%.1s|\xE4\xB8", "中", "ü");
+	assert_string_equal(error.message, "a?b?[1m ? ??|?");
 	hymt_fail(&error, HYMT_FAILURE_INTERNAL, "inner");
 	hymt_fail(&error, HYMT_FAILURE_NUMERIC, "outer: %s", error.message);
 	assert_string_equal(error.message, "outer: inner");
