@@ -10,9 +10,9 @@
  *      for each weight in use, by name: name, dtype, shape, and up to 16 blocks of 4 KiB spread evenly over its data
  *
  * The weights are sampled because hashing 15 GB at each start would take longer than loading them. Another training
- * run, a fine-tune or a merged adapter changes nearly all elements of the matrices it touches, so the sample sees it; that
- * a few chosen elements were patched by hand, it need not see, since this is an identity and no protection. Small tensors
- * (up to 64 KiB: every norm of a real model) are hashed whole.
+ * run, a fine-tune or a merged adapter changes nearly all elements of the matrices it touches, so the sample sees it;
+ * that a few chosen elements were patched by hand, it need not see, since this is an identity and no protection. Small
+ * tensors (up to 64 KiB: every norm of a real model) are hashed whole.
  */
 #include "model_parts.h"
 

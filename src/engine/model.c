@@ -2,7 +2,7 @@
  * model.c: opening a model directory: reads the small files, maps the weights, and gives every weight its place.
  *
  * Runs in the engine program. Owns a HymtModel's memory and, through safetensors.c, the mappings. After
- * hymt_model_open() every weight has been checked against the hyper-parameters, so that code that computes may trust them.
+ * hymt_model_open() every weight has been checked against the hyper-parameters, so that code which computes need not.
  */
 #include "model.h"
 
