@@ -24,10 +24,12 @@ typedef struct Token
 	uint32_t	length;
 } Token;
 
+/* An entry of the table of spellings. The token is repeated in it to save a look at another place in memory. */
 typedef struct TokenSlot
 {
 	uint32_t	hash;
 	int32_t		id;				/* NO_TOKEN: empty */
+	Token		token;
 } TokenSlot;
 
 typedef struct Merge
@@ -57,6 +59,7 @@ struct HymtBpe
 	uint32_t	merge_count;	/* as listed, repeated ones included */
 	uint64_t	seed;			/* so that no file can be made to collide */
 
+	int32_t		last_merged;	/* id of the last merge that was added */
 	char	   *joined;			/* room to join the two sides of a merge */
 	size_t		joined_capacity;
 
@@ -199,8 +202,8 @@ find_token(const HymtBpe *bpe, const char *text, size_t length)
 
 		if (slot->id == NO_TOKEN)
 			return NO_TOKEN;
-		if (slot->hash == hash && bpe->tokens[slot->id].length == length &&
-			memcmp(bpe->spellings + bpe->tokens[slot->id].offset, text, length) == 0)
+		if (slot->hash == hash && slot->token.length == length &&
+			memcmp(bpe->spellings + slot->token.offset, text, length) == 0)
 			return slot->id;
 	}
 }
@@ -256,6 +259,7 @@ put_slot(HymtBpe *bpe, uint32_t hash, int32_t id)
 		i = (i + 1) & bpe->slots_mask;
 	bpe->slots[i].hash = hash;
 	bpe->slots[i].id = id;
+	bpe->slots[i].token = bpe->tokens[id];
 }
 
 /* A pair that is listed twice has the priority of its last mention, as in the reference. */
@@ -302,18 +306,21 @@ grow_merges(HymtBpe *bpe)
 }
 
 HymtBpe *
-hymt_bpe_create(void)
+hymt_bpe_create(size_t expected)
 {
 	HymtBpe    *bpe = calloc(1, sizeof(*bpe));
+	size_t		slots = 1024;
 
 	if (bpe == NULL)
 		return NULL;
+	while (slots < expected * 2 && slots < HYMT_BPE_MAX_ID)
+		slots *= 2;
 	/* without randomness the tables still work, they are only less robust against hostile files */
 	if (getrandom(&bpe->seed, sizeof(bpe->seed), GRND_NONBLOCK) != sizeof(bpe->seed))
 		bpe->seed = 0;
 	bpe->spellings_capacity = 1 << 16;
 	bpe->spellings = malloc(bpe->spellings_capacity);
-	if (bpe->spellings == NULL || !allocate_slots(bpe, 1024) || !allocate_merges(bpe, 1024))
+	if (bpe->spellings == NULL || !allocate_slots(bpe, slots) || !allocate_merges(bpe, slots))
 	{
 		hymt_bpe_free(bpe);
 		return NULL;
@@ -428,12 +435,27 @@ hymt_bpe_add_outside(HymtBpe *bpe, const HymtJsonText *spelling, int64_t id, Hym
 	return true;
 }
 
+/* Whether the spelling of an id is the two others joined. Only the vocabulary is there yet. */
+static bool
+is_joined(const HymtBpe *bpe, int32_t id, const HymtJsonText *left, const HymtJsonText *right)
+{
+	HymtJsonText spelling = hymt_bpe_spelling(bpe, id);
+
+	return spelling.data != NULL && spelling.length == left->length + right->length &&
+		memcmp(spelling.data, left->data, left->length) == 0 &&
+		memcmp(spelling.data + left->length, right->data, right->length) == 0;
+}
+
 /* The token that two spellings make when joined. */
 static bool
 find_joined(HymtBpe *bpe, const HymtJsonText *left, const HymtJsonText *right, int32_t *id)
 {
 	size_t		length = left->length + right->length;
 
+	/* most vocabularies are numbered in the order in which their merges were found */
+	*id = bpe->last_merged + 1;
+	if (is_joined(bpe, *id, left, right))
+		return true;
 	if (length > bpe->joined_capacity)
 	{
 		char	   *joined = realloc(bpe->joined, length * 2);
@@ -476,6 +498,7 @@ hymt_bpe_add_merge(HymtBpe *bpe, const HymtJsonText *left, const HymtJsonText *r
 		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "more than %d merges", MAX_MERGES);
 	if ((bpe->merges_used + 1) * 2 > bpe->merges_mask && !grow_merges(bpe))
 		return out_of_memory(error);
+	bpe->last_merged = merge.id;
 	merge.pair = pair_key(left_id, right_id);
 	merge.rank = bpe->merge_count++;
 	put_merge(bpe, &merge);

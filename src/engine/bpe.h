@@ -29,7 +29,8 @@ typedef struct HymtBpeScratch
 	size_t		capacity;		/* bytes of a piece that fit */
 } HymtBpeScratch;
 
-extern HymtBpe *hymt_bpe_create(void);	/* NULL: out of memory */
+/* `expected` is a guess at the number of tokens. NULL: out of memory. */
+extern HymtBpe *hymt_bpe_create(size_t expected);
 extern void hymt_bpe_free(HymtBpe *bpe);
 
 /* The whole vocabulary comes before the first merge, merges in order of falling priority, then hymt_bpe_finish(). */

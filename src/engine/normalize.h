@@ -9,7 +9,8 @@
 
 /*
  * Normalise well-formed UTF-8 to NFC, in time linear in its length. Text that is plainly NFC already is not copied:
- * then *result is NULL. Otherwise *result is malloc'ed, *result_length long, the caller's to free. False: out of memory.
+ * then *result is NULL. Otherwise *result is malloc'ed, *result_length long, the caller's to free. False: out of
+ * memory.
  */
 extern bool hymt_normalize_nfc(const char *text, size_t length, char **result, size_t *result_length);
 

@@ -63,8 +63,8 @@ static const PromptText prompt_texts[] = {
 		"并注意分隔符的位置。\n\n{text}"},
 	{HYMT_FAMILY_HY_MT2, "delimiters_en",
 		"Please accurately translate the following text into {tgt_en}.\nYou must retain the exact same number of "
-		"delimiters in the translation. Strictly do not omit, escape, or translate these symbols, and pay close attention "
-		"to their placement.\n\n{text}"},
+		"delimiters in the translation. Strictly do not omit, escape, or translate these symbols, and pay close "
+		"attention to their placement.\n\n{text}"},
 	{HYMT_FAMILY_HY_MT2, "style_zh", "请将以下文本翻译为{tgt_zh}。\n注意翻译的风格要严格符合【{style}】\n\n{text}"},
 	{HYMT_FAMILY_HY_MT2, "style_en",
 		"Please translate the following text into {tgt_en}. Note that the translation style must strictly conform to "
@@ -221,7 +221,8 @@ hymt_prompt_plain(HymtFamily family, const HymtLanguage *source, const HymtLangu
 	if (text == NULL)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
 						 "nothing tells which prompts the model was trained with: say it with \"prompts\" in its "
-						 "hymt.json, with --family, or with the setting hymt.prompt_family (hunyuan-mt, hy-mt1.5 or hy-mt2)");
+						 "hymt.json, with --family, or with the setting hymt.prompt_family "
+						 "(hunyuan-mt, hy-mt1.5 or hy-mt2)");
 	slot = strstr(text, text_slot);
 	behind = slot + sizeof(text_slot) - 1;
 	*head = fill_names(text, (size_t) (slot - text), target);

@@ -16,6 +16,9 @@
 
 #define MAX_FILE ((size_t) 512 * 1024 * 1024)
 
+/* How much of a file there is for each token, with its share of the merges; only to size tables. */
+#define BYTES_PER_TOKEN 64
+
 /* Longer texts are refused, so that positions fit 32 bits, in whatever form. */
 #define MAX_TEXT ((size_t) 256 * 1024 * 1024)
 
@@ -70,28 +73,35 @@ read_path(HymtFileBytes *bytes, const char *path, HymtError *error)
 	return ok;
 }
 
+/* Fill in a zeroed tokenizer; on failure the caller closes it. */
+static bool
+open_file(HymtTokenizer *tokenizer, const char *path, HymtError *error)
+{
+	HymtFileBytes bytes;
+	bool		ok;
+
+	if (!read_path(&bytes, path, error))
+		return false;
+	tokenizer->pretokenizer = hymt_pretokenizer_create();
+	tokenizer->bpe = hymt_bpe_create(bytes.length / BYTES_PER_TOKEN);
+	if (tokenizer->pretokenizer == NULL || tokenizer->bpe == NULL)
+		ok = out_of_memory(error);
+	else
+		ok = hymt_tokenizer_read(tokenizer, bytes.data, bytes.length, error) ||
+			hymt_fail(error, error->failure, "%s: %s", path, error->message);
+	hymt_file_free(&bytes);
+	return ok;
+}
+
 bool
 hymt_tokenizer_open(HymtTokenizer **tokenizer, const char *path, HymtError *error)
 {
-	HymtFileBytes bytes = {0};
 	HymtTokenizer *opened = calloc(1, sizeof(*opened));
-	bool		ok;
 
 	*tokenizer = NULL;
 	if (opened == NULL)
 		return out_of_memory(error);
-	opened->pretokenizer = hymt_pretokenizer_create();
-	opened->bpe = hymt_bpe_create();
-	if (opened->pretokenizer == NULL || opened->bpe == NULL)
-		ok = out_of_memory(error);
-	else if ((ok = read_path(&bytes, path, error)))
-	{
-		ok = hymt_tokenizer_read(opened, bytes.data, bytes.length, error);
-		if (!ok)
-			hymt_fail(error, error->failure, "%s: %s", path, error->message);
-		hymt_file_free(&bytes);
-	}
-	if (!ok)
+	if (!open_file(opened, path, error))
 	{
 		hymt_tokenizer_close(opened);
 		return false;

@@ -327,7 +327,8 @@ split_merge(Reader *reader, const HymtJsonText *merge, HymtJsonText *left, HymtJ
 
 	if (blank == NULL || memchr(blank + 1, ' ', (size_t) (end - blank - 1)) != NULL)
 		return hymt_fail(reader->error, HYMT_FAILURE_MODEL_BROKEN,
-						 "merge %d is not two tokens with a blank between them", hymt_bpe_merges(reader->tokenizer->bpe));
+						 "merge %d is not two tokens with a blank between them",
+						 hymt_bpe_merges(reader->tokenizer->bpe));
 	left->data = merge->data;
 	left->length = (size_t) (blank - merge->data);
 	right->data = blank + 1;
