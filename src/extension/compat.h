@@ -1,6 +1,6 @@
 /*
- * compat.h: what differs between the PostgreSQL versions that hymt supports, 15 to 18. One block per major version, each
- * with the change of PostgreSQL in words. Elsewhere no file asks for PG_VERSION_NUM.
+ * compat.h: what differs between the PostgreSQL versions that hymt supports, 15 to 18. One block per major version,
+ * each with the change of PostgreSQL in words. Elsewhere no file asks for PG_VERSION_NUM.
  */
 #ifndef HYMT_COMPAT_H
 #define HYMT_COMPAT_H
@@ -36,7 +36,7 @@
 #define HYMT_CREATE_WAIT_EVENT_SET(nevents) CreateWaitEventSet(TopMemoryContext, nevents)
 #endif
 
-/* 18: wait event sets have a header of their own, which latch.h does not include any more; modules carry name and version. */
+/* 18: wait event sets have a header of their own; modules carry name and version. */
 #if PG_VERSION_NUM >= 180000
 #include "storage/waiteventset.h"
 #define HYMT_MODULE_MAGIC PG_MODULE_MAGIC_EXT(.name = "hymt", .version = HYMT_VERSION)

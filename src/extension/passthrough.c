@@ -5,10 +5,10 @@
  *
  * A text passes when each of its words, split at white space, passes. A word passes when it
  *   - has no letter: numbers, punctuation, symbols, emoji (which are symbols, joiners and modifiers); or
- *   - apart from punctuation around it, is a code: made of A-Z 0-9 . _ / + - with at least one digit; lower case would
- *     take in words such as "iPhone15"; or
- *   - likewise is a URL (scheme "://" or "www.") or an e-mail address, in ASCII: Chinese text may follow a URL without a
- *     space between, and must not pass with it.
+ *   - apart from punctuation and symbols around it, is a code: made of A-Z 0-9 . _ / + - with at least one digit; lower
+ *     case would take in words such as "iPhone15"; or
+ *   - likewise is a URL (scheme "://" or "www.") or an e-mail address, in ASCII: Chinese text may follow a URL without
+ *     a space between, and must not pass with it.
  */
 #include "session.h"
 
@@ -50,8 +50,9 @@ is_letter(utf8proc_int32_t character)
 	}
 }
 
+/* Punctuation or symbol. */
 static bool
-is_punctuation(utf8proc_int32_t character)
+is_ornament(utf8proc_int32_t character)
 {
 	switch (utf8proc_category(character))
 	{
@@ -62,6 +63,10 @@ is_punctuation(utf8proc_int32_t character)
 		case UTF8PROC_CATEGORY_PI:
 		case UTF8PROC_CATEGORY_PF:
 		case UTF8PROC_CATEGORY_PO:
+		case UTF8PROC_CATEGORY_SM:
+		case UTF8PROC_CATEGORY_SC:
+		case UTF8PROC_CATEGORY_SK:
+		case UTF8PROC_CATEGORY_SO:
 			return true;
 		default:
 			return false;
@@ -96,9 +101,9 @@ has_letter(Word word)
 	return false;
 }
 
-/* From the first character that is no punctuation to behind the last such character. */
+/* From the first character that is no ornament to behind the last such character. */
 static Word
-without_punctuation(Word word)
+without_ornaments(Word word)
 {
 	Word		core = {word.data, 0};
 	bool		begun = false;
@@ -108,7 +113,7 @@ without_punctuation(Word word)
 		utf8proc_int32_t character;
 		Size		bytes = next_character(word.data + at, word.length - at, &character);
 
-		if (!is_punctuation(character))
+		if (!is_ornament(character))
 		{
 			if (!begun)
 				core.data = word.data + at;
@@ -208,7 +213,7 @@ passes(Word word)
 
 	if (!has_letter(word))
 		return true;
-	core = without_punctuation(word);
+	core = without_ornaments(word);
 	return is_code(core) || is_url(core) || is_email(core);
 }
 

@@ -219,7 +219,7 @@ model_hint(HymtFailure failure)
 		case HYMT_FAILURE_MODEL_MISSING:
 			return _("Check the setting hymt.model.");
 		case HYMT_FAILURE_MODEL_UNREADABLE:
-			return _("The operating system user that runs PostgreSQL must be able to read the model's directory and files.");
+			return _("The operating system user of PostgreSQL must be able to read the model's directory and files.");
 		case HYMT_FAILURE_MODEL_BROKEN:
 			return _("Check that the model's files were copied completely.");
 		default:

@@ -16,8 +16,8 @@
  * Under the lock nothing may allocate, raise, log or make a system call. Texts are allocated and freed outside it.
  * Lock order: the queue lock is a leaf. No DSA call is made while holding it.
  *
- * A process that waits does so on its own latch; whoever changes a slot sets the owner's latch by its proc number, after
- * releasing the lock. A proc number that meanwhile belongs to somebody else costs one spurious wake-up.
+ * A process that waits does so on its own latch; whoever changes a slot sets the owner's latch by its proc number,
+ * after releasing the lock. A proc number that meanwhile belongs to somebody else costs one spurious wake-up.
  */
 #ifndef HYMT_QUEUE_H
 #define HYMT_QUEUE_H
@@ -187,8 +187,8 @@ typedef struct HymtOutcome
 } HymtOutcome;
 
 /*
- * Waits for the answer, interruptibly. Raises when the service cannot answer (no worker, model missing, …); a failure of
- * this one request is an outcome, not an error. Releases the request in every case.
+ * Waits for the answer, interruptibly. Raises when the service cannot answer (no worker, model missing, …); a failure
+ * of this one request is an outcome, not an error. Releases the request in every case.
  */
 extern void hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome);
 extern void hymt_request_release(HymtRequestHandle *request);
@@ -204,13 +204,13 @@ typedef struct HymtClaim
 	char		source_lang[HYMT_LANG_MAX];
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
-	const char *text;			/* in the DSA area; valid until the slot is answered, requeued or freed by this worker */
+	const char *text;			/* in the DSA area, until this worker answers, requeues or frees the slot */
 	Size		text_length;
 } HymtClaim;
 
 /*
- * Claim the oldest queued request for a device. suspects_only: only one that survived an engine death; otherwise only one
- * that did not, as suspects must be tried alone.
+ * Claim the oldest queued request for a device. suspects_only: only one that survived an engine death; otherwise only
+ * one that did not, as suspects must be tried alone.
  */
 extern bool hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim);
 extern bool hymt_queue_has_suspects(void);
@@ -230,7 +230,7 @@ extern void hymt_queue_requeue(int device, int slot, uint64 generation, bool sus
 /* The next request of this device whose owner left: frees its slot, and tells which it was so the engine can cancel. */
 extern bool hymt_queue_next_abandoned(int device, int *slot, uint64 *generation);
 
-/* At worker start: whatever a former worker of this device had claimed goes back to the queue; abandoned slots are freed. */
+/* At worker start: what a former worker of this device had claimed goes back to the queue or, if abandoned, is freed. */
 extern void hymt_queue_recover(int device);
 
 /* Fail every queued request (no engine will come): used when the model was refused. */

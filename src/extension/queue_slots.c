@@ -14,8 +14,8 @@
 #define AREA_PAGE 4096
 
 /*
- * Powers of two up to 8 kB, whole pages above. DSA would round to about 40 size classes, and keeps a superblock for each
- * that was ever used; few classes leave the memory to whichever size comes next.
+ * Powers of two up to 8 kB, whole pages above. DSA would round to about 40 size classes, and keeps a superblock for
+ * each that was ever used; few classes leave the memory to whichever size comes next.
  */
 Size
 hymt_text_cost(Size length)

@@ -9,8 +9,8 @@
 /* --- encoding.c -------------------------------------------------------------------------------------------------- */
 
 /*
- * Text in the server encoding as UTF-8. Points to `text` itself when there is nothing to convert, else palloc'ed. Raises
- * 22021 when a SQL_ASCII database holds bytes that are not UTF-8.
+ * Text in the server encoding as UTF-8. Points to `text` itself when there is nothing to convert, else palloc'ed.
+ * Raises 22021 when a SQL_ASCII database holds bytes that are not UTF-8.
  */
 extern const char *hymt_server_to_utf8(const char *text, Size length, Size *utf8_length);
 
@@ -20,7 +20,7 @@ extern const char *hymt_server_to_utf8(const char *text, Size length, Size *utf8
  */
 extern text *hymt_utf8_to_server(const char *utf8, Size length, uint32 *character);
 
-/* A message or name of the engine as C string in the server encoding, with "?" for what does not fit; never raises for it. */
+/* A message or name of the engine in the server encoding, palloc'ed, with "?" for what does not fit there. */
 extern char *hymt_text_to_server(const char *utf8, Size length);
 
 /* --- passthrough.c ------------------------------------------------------------------------------------------------ */

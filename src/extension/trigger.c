@@ -1,8 +1,8 @@
 /*
  * trigger.c: hymt_translate_trigger('col', 'target_col', 'src', 'tgt' [, 'on_error']).
  *
- * Runs in backends, BEFORE INSERT OR UPDATE FOR EACH ROW. Changes nothing but the row at hand. Calls the model only when
- * the source changed and nobody gave a translation by hand in the same statement.
+ * Runs in backends, BEFORE INSERT OR UPDATE FOR EACH ROW. Changes nothing but the row at hand. Calls the model only
+ * when the source changed and nobody gave a translation by hand in the same statement.
  */
 #include "session.h"
 
@@ -46,7 +46,7 @@ check_call(FunctionCallInfo fcinfo)
 		ereport(ERROR,
 				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
 				 errmsg("hymt_translate_trigger takes 4 or 5 arguments, not %d", data->tg_trigger->tgnargs),
-				 errhint("They are column, target column, source language, target language and, if wanted, on_error.")));
+				 errhint("They are column, target column, source language, target language and perhaps on_error.")));
 }
 
 /* A column by name, which must hold text of some kind. */
@@ -135,15 +135,27 @@ must_translate(const TriggerData *data, HeapTuple row, const Columns *columns)
 	return null;
 }
 
-/* A column's value as text, through its type's output function. */
+/*
+ * A column's value as text, through its type's output function. The blanks that pad a character(n) are no part of the
+ * text, as in a cast to text.
+ */
 static text *
 column_text(HeapTuple row, TupleDesc descriptor, int number)
 {
 	char	   *value = SPI_getvalue(row, descriptor, number);
-	text	   *result = value == NULL ? NULL : cstring_to_text(value);
+	Size		length;
+	text	   *result;
 
-	if (value != NULL)
-		pfree(value);
+	if (value == NULL)
+		return NULL;
+	length = strlen(value);
+	if (getBaseType(SPI_gettypeid(descriptor, number)) == BPCHAROID)
+	{
+		while (length > 0 && value[length - 1] == ' ')
+			length--;
+	}
+	result = cstring_to_text_with_len(value, (int) length);
+	pfree(value);
 	return result;
 }
 

@@ -1,0 +1,25 @@
+-- Functions that are declared and not built yet.
+-- The model may still be loading when the first test begins: a NOTICE about it is no difference.
+SET client_min_messages = warning;
+CREATE EXTENSION IF NOT EXISTS hymt;
+\set VERBOSITY sqlstate
+
+SELECT hymt_translate(ARRAY['a', 'b'], 'zh', 'en');
+SELECT hymt_translate_stream('a', 'zh', 'en');
+SELECT * FROM hymt_translate_stream('a', 'zh', 'en');
+SELECT hymt_translate_json('{"a": "b"}', 'zh', 'en', ARRAY['a']);
+SELECT hymt_submit('a', 'zh', 'en');
+SELECT hymt_result(1);
+SELECT hymt_wait(1);
+SELECT hymt_wait(1, '1 second');
+SELECT hymt_cancel(1);
+CALL hymt_translate_table('pg_class', 'relname', 'relname', 'zh', 'en');
+SELECT hymt_manage_column('pg_class', 'relname', 'relname', 'zh', 'en');
+SELECT hymt_unmanage_column('pg_class', 'relname');
+SELECT hymt_detect_language('a');
+SELECT hymt_set_translation('a', 'zh', 'en', 'b');
+SELECT * FROM hymt_stat;
+SELECT * FROM hymt_stat_activity;
+SELECT * FROM hymt_stat_progress;
+\set VERBOSITY default
+SELECT hymt_detect_language('a');
