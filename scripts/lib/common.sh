@@ -36,6 +36,12 @@ show_tail()
 	tail -n "${2:-25}" "$1" 2>/dev/null | sed 's/^/    /' >&2
 }
 
+# A log's last line in short: of a compiler's command the file that is compiled.
+last_line()
+{
+	tail -n 1 "$1" | tr -d '\r' | sed -E 's/^(gcc|clang) .* ([^ ]+)$/compiling \2/' | cut -c 1-100
+}
+
 step_pid=
 
 # run_step LOG LABEL COMMAND…: runs it with its output in LOG; says every ten seconds that it is still going.
@@ -52,7 +58,7 @@ run_step()
 		sleep 0.2
 		if [ $((SECONDS - told)) -ge 10 ]; then
 			told=$SECONDS
-			printf '         … %d s: %s\n' $((SECONDS - began)) "$(tail -n 1 "$log" | tr -d '\r' | cut -c 1-90)"
+			printf '         … %d s: %s\n' $((SECONDS - began)) "$(last_line "$log")"
 		fi
 	done
 	wait "$step_pid" || status=$?

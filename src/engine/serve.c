@@ -70,6 +70,7 @@ typedef struct Serve
 	size_t		pending_bytes;
 	uint64_t	last_id;
 	int64_t		last_beat;		/* milliseconds */
+	uint64_t	told_steps;		/* in the last heartbeat */
 	int			last_percent;
 	const char *last_phase;
 } Serve;
@@ -319,7 +320,18 @@ put_heartbeat(Serve *serve)
 			.output_tokens = stats.output_tokens,.sequence_steps = stats.sequence_steps,
 			.running = (uint32_t) stats.running,.waiting = (uint32_t) stats.waiting
 	};
+	serve->told_steps = stats.steps;
 	put_frame(serve, HYMT_FRAME_HEARTBEAT, &beat, sizeof(beat), NULL, 0);
+}
+
+/* Counters that grew are told soon, even when nothing is left to do: whoever looks at them after a job wants all of it. */
+static int64_t
+beat_interval(const Serve *serve, bool busy)
+{
+	HymtSchedulerStats stats;
+
+	hymt_scheduler_stats(serve->engine.scheduler, &stats);
+	return busy || stats.steps != serve->told_steps ? BUSY_BEAT_MS : IDLE_BEAT_MS;
 }
 
 /* --- requests --------------------------------------------------------------------------------------------------- */
@@ -492,7 +504,7 @@ give_answers(Serve *serve)
 static void
 wait_for_events(Serve *serve, bool busy)
 {
-	int64_t		beat = serve->last_beat + (busy ? BUSY_BEAT_MS : IDLE_BEAT_MS) - now_ms();
+	int64_t		beat = serve->last_beat + beat_interval(serve, busy) - now_ms();
 	struct pollfd events[2] = {
 		{.fd = serve->fd, .events = POLLRDHUP},
 		{.fd = busy ? serve->engine.ops->info(serve->engine.device)->event_fd : -1, .events = POLLIN}
@@ -521,7 +533,7 @@ converse(Serve *serve)
 		take_frames(serve);		/* those that had to wait for room */
 		busy = hymt_scheduler_run(serve->engine.scheduler, false);
 		give_answers(serve);
-		if (now_ms() - serve->last_beat >= (busy ? BUSY_BEAT_MS : IDLE_BEAT_MS))
+		if (now_ms() - serve->last_beat >= beat_interval(serve, busy))
 			put_heartbeat(serve);
 		flush_output(serve);
 		wait_for_events(serve, busy);
