@@ -240,9 +240,8 @@ test_no_chat_template(void **state)
 	static const char *const added[] = {
 		"[]",
 		"[{\"id\":11,\"content\":\"<|startoftext|>\",\"special\":true}]",
-		/* there, but as ordinary text */
-		"[{\"id\":11,\"content\":\"<|startoftext|>\",\"special\":false},"
-		"{\"id\":12,\"content\":\"<|extra_0|>\",\"special\":true}]",
+		/* both there, but one as ordinary text */
+		"[{\"id\":11,\"content\":\"<|startoftext|>\"},{\"id\":12,\"content\":\"<|extra_0|>\",\"special\":true}]",
 	};
 
 	(void) state;

@@ -429,7 +429,8 @@ test_decoding(void **state)
 	hymt_tokenizer_close(tokenizer);
 
 	/* spellings that are not of the byte alphabet stand for themselves; those that are, for bytes */
-	tokenizer = open_parts((Parts){.added = "[{\"id\":30,\"content\":\"x y\"},{\"id\":31,\"content\":\"\\u0120\\u010a\"},"
+	tokenizer = open_parts((Parts){.added = "[{\"id\":30,\"content\":\"x y\"},"
+		"{\"id\":31,\"content\":\"\\u0120\\u010a\"},"
 		"{\"id\":32,\"content\":\"\\uff5c\\u0120\"},{\"id\":7,\"content\":\"ab\","
 		"\"special\":true}]"});
 	assert_decodes(tokenizer, (const int32_t[]){30, 31, 32, 7, 0}, 5, "x y \n\xef\xbd\x9c\xc4\xa0" "a", 11);
@@ -687,8 +688,12 @@ static void
 test_damaged_files(void **state)
 {
 	static const char marks[] = "\"\\{}[]:,0123456789-eE.u \xff\xc3\xa0(?*+|^$";
-	char	   *text = build(&(Parts){.normalizer = "{\"type\":\"NFC\"}",
-		.pretokenizer = SPLIT("{\"Regex\":\"(?i:'s|'t)|[^\\\\r\\\\n\\\\p{L}]?\\\\p{L}+|\\\\s+(?!\\\\S)|\\\\p{N}{1,3}\"}")});
+	static const Parts good = {
+		.normalizer = "{\"type\":\"NFC\"}",
+		.pretokenizer = SPLIT("{\"Regex\":"
+			"\"(?i:'s|'t)|[^\\\\r\\\\n\\\\p{L}]?\\\\p{L}+|\\\\s+(?!\\\\S)|\\\\p{N}{1,3}\"}"),
+	};
+	char	   *text = build(&good);
 	size_t		length = strlen(text);
 	char	   *damaged = malloc(length);
 	unsigned	seed = 7;
