@@ -1,8 +1,8 @@
 /*
  * cmd_eval.c: hymt-engine eval: logits and greedy answers to prompts of ids.
  *
- * Runs in the engine program. Needs no tokenizer: it is how a model, a device or a precision is compared with a reference.
- * All requests are one continuous batch.
+ * Runs in the engine program. Needs no tokenizer: it is how a model, a device or a precision is compared with a
+ * reference. All requests are one continuous batch.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@
 static const char usage[] =
 "hymt-engine eval --model DIR [OPTIONS]\n"
 "\n"
-"Reads JSON lines {\"ids\": [1, 2], \"max_new\": 24, \"repetition_penalty\": 1.0}; max_new (default 0) is the most tokens\n"
-"the answer may have. Writes one line for each, in the same order:\n"
+"Reads JSON lines {\"ids\": [1, 2], \"max_new\": 24, \"repetition_penalty\": 1.0}; max_new (default 0) is the most\n"
+"tokens the answer may have. Writes one line for each, in the same order:\n"
 "  {\"last_logits\": [...], \"argmax_per_position\": [...], \"greedy\": [...], \"finish\": \"stop\"}\n"
 "last_logits are those at the last id of the prompt, before any penalty; greedy ends with the stop id that ended it;\n"
 "finish is \"stop\" or \"length\". A request that fails gives {\"error\": \"...\"}, and exit code 1 at the end.\n";

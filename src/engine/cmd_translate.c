@@ -64,8 +64,8 @@ start_line(void *context, uint64_t number, const char *line, size_t length, Hymt
 			fail_line(translate, number, "out of memory");
 		return false;
 	}
-	if (hymt_engine_submit(&translate->engine, number, translate->source->code, translate->target->code, line, length, 0,
-						   &error))
+	if (hymt_engine_submit(&translate->engine, number, translate->source->code, translate->target->code, line, length,
+						   0, &error))
 		return true;
 	fail_line(translate, number, error.message);
 	return false;

@@ -2,8 +2,8 @@
  * lines.c: reading lines, keeping many of them in one continuous batch, writing their answers in order.
  *
  * Runs in the engine program, in one thread. Owns the buffer of the standard input and the answers that wait for an
- * earlier one. It waits for input and for the device at once, so that a slow writer still gets each answer as soon as it
- * is there.
+ * earlier one. It waits for input and for the device at once, so that a slow writer still gets each answer as soon as
+ * it is there.
  */
 #include "lines.h"
 
@@ -59,8 +59,8 @@ start_line(Lines *lines, const char *line, size_t length)
 }
 
 /*
- * The length of the next line in the buffer, or -1 when its end is not there yet. The last line of the input may lack its
- * newline.
+ * The length of the next line in the buffer, or -1 when its end is not there yet. The last line of the input may lack
+ * its newline.
  */
 static ssize_t
 next_line(Lines *lines)

@@ -32,7 +32,8 @@ print_usage(FILE *stream)
 	fprintf(stream, "hymt-engine %s: translation with Hunyuan-MT models\n\n", HYMT_VERSION);
 	for (size_t i = 0; i < COMMAND_COUNT; i++)
 		fprintf(stream, "  hymt-engine %-10s --model DIR %s\n", commands[i].name, commands[i].summary);
-	fprintf(stream, "\nhymt-engine COMMAND --help tells more. Exit code: 0 success, 1 something failed, 2 wrong usage.\n");
+	fprintf(stream, "\nhymt-engine COMMAND --help tells more.\n"
+			"Exit code: 0 success, 1 something failed, 2 wrong usage.\n");
 }
 
 static int

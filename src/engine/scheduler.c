@@ -1,12 +1,12 @@
 /*
  * scheduler.c: continuous batching over paged KV memory.
  *
- * Runs in the engine, in one thread. Owns the requests, the step plans and the book-keeping of KV pages; it may not look
- * at weights, texts or files, and blocks only where it was told to wait for the device.
+ * Runs in the engine, in one thread. Owns the requests, the step plans and the book-keeping of KV pages; it may not
+ * look at weights, texts or files, and blocks only where it was told to wait for the device.
  *
  * Each call of hymt_scheduler_run() fetches the step under way, gives every sequence its token, retires those that are
- * finished, admits waiting ones in the order of their arrival, and submits the next step: first one row for each sequence
- * that is decoding, then as many prompt rows as fit, packed one behind the other and cut into chunks where a prompt is
+ * finished, admits waiting ones in the order of their arrival, and submits the next step: first one row for each
+ * sequence that is decoding, then as many prompt rows as fit, packed one behind the other and cut into chunks where a prompt is
  * longer than the room. So a request joins the very next step, and a sequence that ends makes room in the step after.
  *
  * Admission takes all pages a sequence can ever need, for its prompt and its longest answer. That wastes pages where

@@ -5,8 +5,8 @@
  * device's event. Owns the conversation and the list of unanswered requests. It takes what the worker gives, in the
  * worker's order, and prints no text of a request anywhere.
  *
- * The worker's end, in whatever way it comes, is the engine's: the kernel sends SIGKILL when the parent dies, and the end
- * of the socket ends the loop.
+ * The worker's end, in whatever way it comes, is the engine's: the kernel sends SIGKILL when the parent dies, and the
+ * end of the socket ends the loop.
  */
 #define _GNU_SOURCE				/* POLLRDHUP */
 

@@ -1,10 +1,10 @@
 /*
- * test_scheduler.c: continuous batching, paging, cancellation and refilling, proved on a device that computes nothing but
- * a checksum.
+ * test_scheduler.c: continuous batching, paging, cancellation and refilling, proved on a device that computes nothing
+ * but a checksum.
  *
  * The fake device keeps one token per KV position, in pages, as a real one keeps keys and values. The token it answers
- * with is a checksum over everything a row may attend to, read through the sequence's pages. So an answer is right only if
- * every position was written once, into the right page, in order, and no page was lent twice at a time. The expected
+ * with is a checksum over everything a row may attend to, read through the sequence's pages. So an answer is right only
+ * if every position was written once, into the right page, in order, and no page was lent twice at a time. The expected
  * answers come from the same checksum over a plain array.
  */
 #include <setjmp.h>

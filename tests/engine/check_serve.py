@@ -1,0 +1,312 @@
+"""hymt-engine serve: the conversation in frames, as a worker would hold it."""
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+from harness import DEMO, ENGINE, check, demo_cases, finish
+
+MAGIC = 0x544D5948
+HELLO, LOADING, READY, REFUSED, RESULT, FAILURE, HEARTBEAT = range(1, 8)
+REQUEST, CANCEL = 64, 65
+MODEL_MISSING, LANGUAGE, TOO_LONG, BAD_TEXT, UNFINISHED = 1, 7, 8, 9, 10
+
+
+def frame(kind, body):
+    return struct.pack("=IIII", MAGIC, kind, len(body), 0) + body
+
+
+def request(generation, slot, source, target, text, max_new=0):
+    text = text if isinstance(text, bytes) else text.encode()
+    return frame(REQUEST, struct.pack("=QII16s16sII", generation, slot, max_new, source.encode(), target.encode(), 0,
+                                      len(text)) + text)
+
+
+def cancel(generation, slot):
+    return frame(CANCEL, struct.pack("=QII", generation, slot, 0))
+
+
+class Engine:
+    """A running engine and this side of its socket."""
+
+    def __init__(self, model=DEMO, options=()):
+        self.socket, theirs = socket.socketpair()
+        self.process = subprocess.Popen([ENGINE, "serve", "--model", model, "--fd", str(theirs.fileno()), *options],
+                                        pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
+        theirs.close()
+        self.buffer = b""
+
+    def read(self, timeout=30):
+        """The next frame (type, body), or None at the end of the conversation."""
+        end = time.monotonic() + timeout
+        while True:
+            if len(self.buffer) >= 16:
+                magic, kind, length, reserved = struct.unpack_from("=IIII", self.buffer)
+                assert magic == MAGIC and reserved == 0
+                if len(self.buffer) >= 16 + length:
+                    body = self.buffer[16:16 + length]
+                    self.buffer = self.buffer[16 + length:]
+                    return kind, body
+            if not select.select([self.socket], [], [], max(0, end - time.monotonic()))[0]:
+                raise TimeoutError
+            try:
+                got = self.socket.recv(1 << 20)
+            except ConnectionResetError:
+                got = b""
+            if not got:
+                return None
+            self.buffer += got
+
+    def start(self):
+        """Skip to READY; returns its body."""
+        while True:
+            kind, body = self.read()
+            if kind == READY:
+                return body
+
+    def answers(self, count, timeout=60):
+        """`count` results and failures: {(generation, slot): (kind, code or finish, text)}; counts doubles, too."""
+        found = {}
+        doubles = 0
+        while len(found) < count:
+            kind, body = self.read(timeout)
+            if kind == RESULT:
+                generation, slot, finish_, _, _, _, length = struct.unpack_from("=QIIIIII", body)
+                text = body[32:]
+                assert len(text) == length
+                key, value = (generation, slot), (RESULT, finish_, text.decode())
+            elif kind == FAILURE:
+                generation, slot, failure, _, length = struct.unpack_from("=QIIII", body)
+                text = body[24:]
+                assert len(text) == length
+                key, value = (generation, slot), (FAILURE, failure, text.decode())
+            else:
+                assert kind == HEARTBEAT
+                continue
+            doubles += key in found
+            found[key] = value
+        return found, doubles
+
+    def ends(self, timeout=1.0):
+        """Exit code if the process ends in time, else None."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def close(self):
+        self.socket.close()
+        code = self.ends(5)
+        if code is None:
+            self.process.kill()
+            self.process.wait()
+        self.process.stderr.close()
+        return code
+
+
+def check_handshake():
+    engine = Engine(options=["--threads", "2"])
+    kind, body = engine.read()
+    version, length = struct.unpack_from("=II", body)
+    check("serve: HELLO comes first", kind == HELLO and version == 1 and len(body) == 8 + length)
+    percents = []
+    while True:
+        kind, body = engine.read()
+        if kind != LOADING:
+            break
+        percents.append(struct.unpack_from("=I", body)[0])
+    check("serve: LOADING, rising", percents != [] and percents == sorted(percents) and percents[-1] <= 100,
+          str(percents))
+    fields = struct.unpack_from("=QQIIIIIIIIII", body)
+    names = body[56:].decode()
+    lengths = fields[5:11]
+    parts = []
+    for length in lengths:
+        parts.append(names[:length])
+        names = names[length:]
+    check("serve: READY tells the model", kind == READY and names == "" and parts[0] == "hymt-demo" and
+          parts[1] == "hy-mt1.5" and len(parts[2]) == 64 and parts[3] == "exact" and parts[4].startswith("cpu") and
+          parts[5] == "en zh de fr es ja" and fields[2] == 2 and fields[3] == 2048 and 16 <= fields[4] <= 256,
+          f"{kind} {fields} {parts}")
+    with open(f"/proc/{engine.process.pid}/status", encoding="ascii") as file:
+        status = file.read()
+    with open(f"/proc/{engine.process.pid}/oom_score_adj", encoding="ascii") as file:
+        score = int(file.read())
+    with open(f"/proc/{engine.process.pid}/limits", encoding="ascii") as file:
+        core = next(line for line in file if line.startswith("Max core")).split()
+    check("serve: no new privileges, no core file, raised OOM score",
+          "NoNewPrivs:\t1" in status and core[4:6] == ["0", "0"] and score >= 500, f"{core} {score}")
+    engine.process.send_signal(signal.SIGINT)
+    case = plain_cases()[0]
+    engine.socket.sendall(request(7, 3, case["from"], case["to"], case["source"]))
+    found, _ = engine.answers(1)
+    check("serve: SIGINT is ignored, a request is answered", found == {(7, 3): (RESULT, 1, case["output"])}, str(found))
+    check("serve: the end of the socket is the end", engine.close() == 0)
+
+
+def plain_cases():
+    return [case for case in demo_cases() if case["prompt"].endswith("\n\n" + case["source"]) and
+            case["prompt"].count("\n\n") == 1]
+
+
+def check_requests():
+    engine = Engine()
+    engine.start()
+    cases = plain_cases()
+    data = b"".join(request(1000 + i, i, case["from"], case["to"], case["source"]) for i, case in enumerate(cases))
+    engine.socket.sendall(data)
+    found, doubles = engine.answers(len(cases))
+    wrong = [i for i, case in enumerate(cases) if found.get((1000 + i, i)) != (RESULT, 1, case["output"])]
+    check(f"serve: {len(cases)} requests at once, more than the credits", not wrong and not doubles,
+          f"{wrong[:5]} {doubles}")
+
+    bad = {
+        1: (request(1, 1, "en", "ko", "Basketball"), LANGUAGE),
+        2: (request(1, 2, "zh-CN", "en", "x"), LANGUAGE),
+        3: (request(1, 3, "en", "zh", "word " * 5000), TOO_LONG),
+        4: (request(1, 4, "en", "zh", b"\xff\xfe"), BAD_TEXT),
+        5: (request(1, 5, "en", "zh", "woman in manual wheelchair: light skin tone", 2), UNFINISHED),
+    }
+    engine.socket.sendall(b"".join(data for data, _ in bad.values()))
+    found, _ = engine.answers(len(bad))
+    for slot, (_, code) in bad.items():
+        check(f"serve: failure {code}", found[(1, slot)][:2] == (FAILURE, code), str(found[(1, slot)]))
+    check("serve: an unknown language lists the known ones", "en zh de fr es ja" in found[(1, 1)][2])
+    engine.close()
+
+
+def check_cancel():
+    engine = Engine()
+    engine.start()
+    case = plain_cases()[0]
+    ask = [request(i, i, case["from"], case["to"], case["source"]) for i in range(400)]
+    drop = [cancel(i, i) for i in range(400) if i % 2]
+    wrong_generation = [cancel(i + 1, i) for i in range(0, 400, 2)]
+    engine.socket.sendall(b"".join(ask) + b"".join(drop) + b"".join(wrong_generation) + cancel(9999, 9999))
+    engine.socket.sendall(request(5000, 0, case["from"], case["to"], case["source"]))
+    kept = {(i, i) for i in range(0, 400, 2)} | {(5000, 0)}
+    found = {}
+    try:
+        while True:
+            got, _ = engine.answers(1, 1)
+            assert not set(got) & set(found)
+            found.update(got)
+    except TimeoutError:
+        pass
+    # An answer that was ready before its cancellation was read is sent all the same.
+    extra = set(found) - kept
+    check("serve: cancelled requests get no answer, all others do", kept <= set(found) and len(extra) < 40,
+          f"{len(extra)} extra, {len(kept - set(found))} missing")
+    engine.close()
+
+
+def check_end():
+    case = plain_cases()[0]
+    one = request(1, 1, case["from"], case["to"], case["source"])
+    garbage = {
+        "garbage": b"GET / HTTP/1.0\r\n\r\n",
+        "an engine's own frame": frame(HEARTBEAT, bytes(48)),
+        "a length beyond all bounds": struct.pack("=IIII", MAGIC, REQUEST, 0x7FFFFFFF, 0),
+        "a body shorter than its fields say": struct.pack("=IIII", MAGIC, REQUEST, len(one) - 17, 0) + one[16:-1],
+        "an unterminated language": frame(REQUEST, struct.pack("=QII16s16sII", 1, 1, 0, b"x" * 16, b"zh", 0, 0)),
+    }
+    for name, data in garbage.items():
+        engine = Engine()
+        engine.start()
+        engine.socket.sendall(data)
+        check(f"serve: {name} ends the conversation", engine.ends() == 1)
+        engine.close()
+    engine = Engine()
+    engine.start()
+    engine.socket.sendall(one[:30])
+    engine.socket.shutdown(socket.SHUT_WR)
+    check("serve: half a frame and the end", engine.ends() == 0)
+    engine.close()
+    engine = Engine()
+    engine.start()
+    engine.socket.sendall(one * 50)
+    engine.socket.close()
+    check("serve: the worker goes while requests run", engine.ends() == 0)
+    engine.close()
+    for number, code in ((signal.SIGTERM, 0), (signal.SIGQUIT, 2)):
+        engine = Engine()
+        engine.start()
+        engine.socket.sendall(one * 50)
+        engine.process.send_signal(number)
+        check(f"serve: {number.name} ends it at once", engine.ends() == code)
+        engine.close()
+
+
+def check_refused():
+    engine = Engine(model="/nonexistent")
+    kinds = []
+    while (got := engine.read()) is not None:
+        kinds.append(got)
+    kind, body = kinds[-1]
+    failure, length = struct.unpack_from("=II", body)
+    check("serve: a missing model is refused", kinds[0][0] == HELLO and kind == REFUSED and
+          failure == MODEL_MISSING and len(body) == 8 + length and engine.ends() == 1, str(kinds))
+    engine.close()
+
+
+def check_slow_reader():
+    """Answers pile up at a worker that does not read; nothing is lost, and requests are still taken."""
+    engine = Engine()
+    engine.start()
+    case = plain_cases()[0]
+    count = 3000
+    engine.socket.setblocking(False)
+    data = b"".join(request(i, i, case["from"], case["to"], case["source"]) for i in range(count))
+    end = time.monotonic() + 60
+    while data and time.monotonic() < end:
+        if select.select([], [engine.socket], [], 1)[1]:
+            data = data[engine.socket.send(data):]
+    time.sleep(1)
+    engine.socket.setblocking(True)
+    found, doubles = engine.answers(count, 120)
+    check(f"serve: {count} requests to a slow reader", not data and not doubles and
+          all(value == (RESULT, 1, case["output"]) for value in found.values()))
+    engine.close()
+
+
+def check_heartbeat():
+    engine = Engine()
+    engine.start()
+    engine.read()                                       # the one that comes with READY
+    case = plain_cases()[0]
+    engine.socket.sendall(b"".join(request(i, i, case["from"], case["to"], case["source"]) for i in range(2500)))
+    beats = []
+    start = time.monotonic()
+    answered = 0
+    while answered < 2500:
+        kind, body = engine.read()
+        if kind == HEARTBEAT:
+            beats.append((time.monotonic(), struct.unpack("=QQQQQII", body)))
+        else:
+            answered += 1
+    times = [start] + [at for at, _ in beats] + [time.monotonic()]
+    gaps = [b - a for a, b in zip(times, times[1:])]
+    steps = [beat[0] for _, beat in beats]
+    check("serve: a heartbeat each second while requests run, its step counter rising",
+          max(gaps) < 1 and steps == sorted(set(steps)), f"{gaps} {steps}")
+    start = time.monotonic()
+    kind, body = engine.read(8)
+    stats = struct.unpack("=QQQQQII", body)
+    check("serve: a heartbeat when idle", kind == HEARTBEAT and time.monotonic() - start < 6 and
+          stats[5:] == (0, 0) and stats[4] > stats[0] > 0 and stats[1] >= stats[4], str(stats))
+    engine.close()
+
+
+check_handshake()
+check_requests()
+check_cancel()
+check_end()
+check_refused()
+check_slow_reader()
+check_heartbeat()
+finish()
