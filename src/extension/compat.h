@@ -36,12 +36,17 @@
 #define HYMT_CREATE_WAIT_EVENT_SET(nevents) CreateWaitEventSet(TopMemoryContext, nevents)
 #endif
 
-/* 18: wait event sets have a header of their own; modules carry name and version. */
+/*
+ * 18: wait event sets have a header of their own; modules carry name and version; what does not return is declared by a
+ * keyword in front.
+ */
 #if PG_VERSION_NUM >= 180000
 #include "storage/waiteventset.h"
 #define HYMT_MODULE_MAGIC PG_MODULE_MAGIC_EXT(.name = "hymt", .version = HYMT_VERSION)
+#define HYMT_NORETURN pg_noreturn
 #else
 #define HYMT_MODULE_MAGIC PG_MODULE_MAGIC
+#define HYMT_NORETURN pg_attribute_noreturn()
 #endif
 
 /*

@@ -40,7 +40,7 @@ extern void hymt_define_settings(void);
 extern int	hymt_failure_sqlstate(HymtFailure failure);
 
 /* Raises ERROR for an outcome that is a failure. */
-extern void hymt_raise_outcome(const HymtOutcome *outcome) pg_attribute_noreturn();
+HYMT_NORETURN extern void hymt_raise_outcome(const HymtOutcome *outcome);
 
 /* Raises ERROR unless hymt is preloaded and layout versions agree. */
 extern void hymt_check_preloaded(void);

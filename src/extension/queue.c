@@ -217,7 +217,7 @@ model_hint(HymtFailure failure)
 	switch (failure)
 	{
 		case HYMT_FAILURE_MODEL_MISSING:
-			return _("Check the setting hymt.model.");
+			return _("Check the settings hymt.model and hymt.engine.");
 		case HYMT_FAILURE_MODEL_UNREADABLE:
 			return _("The operating system user of PostgreSQL must be able to read the model's directory and files.");
 		case HYMT_FAILURE_MODEL_BROKEN:
@@ -255,7 +255,9 @@ check_worker(Patience *patience, TimestampTz now)
 static void
 tell_why_it_takes_long(const Service *service)
 {
-	if (service->phase == HYMT_DEVICE_RESTARTING)
+	if (service->phase == HYMT_DEVICE_NO_WORKER)
+		ereport(NOTICE, (errmsg("hymt: no worker process is running yet; waiting")));
+	else if (service->phase == HYMT_DEVICE_RESTARTING)
 		ereport(NOTICE, (errmsg("hymt: the translation engine is being restarted; waiting")));
 	else if (service->phase == HYMT_DEVICE_LOADING && service->message[0] != '\0')
 		ereport(NOTICE,
@@ -316,11 +318,13 @@ next_look(const HymtRequestHandle *request, bool begun)
 	return Min(left + 1, WAIT_TICK);
 }
 
+/* A client to look after; one that was found gone is not looked at again while interrupts are held off. */
 static bool
 has_client(void)
 {
 	/* A parallel worker sends to its leader, and has no socket. */
-	return MyProcPort != NULL && whereToSendOutput == DestRemote && WaitEventSetCanReportClosed();
+	return MyProcPort != NULL && whereToSendOutput == DestRemote && !ClientConnectionLost &&
+		WaitEventSetCanReportClosed();
 }
 
 static void
