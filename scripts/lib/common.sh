@@ -36,10 +36,10 @@ show_tail()
 	tail -n "${2:-25}" "$1" 2>/dev/null | sed 's/^/    /' >&2
 }
 
-# A log's last line in short: of a compiler's command the file that is compiled.
+# A log's last line in short: of a compiler's command the file that it makes.
 last_line()
 {
-	tail -n 1 "$1" | tr -d '\r' | sed -E 's/^(gcc|clang) .* ([^ ]+)$/compiling \2/' | cut -c 1-100
+	tail -n 1 "$1" | tr -d '\r' | sed -E 's/^(gcc|clang) .* -o ([^ ]+) .*/building \2/' | cut -c 1-100
 }
 
 step_pid=
