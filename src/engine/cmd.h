@@ -1,8 +1,8 @@
 /*
  * cmd.h: the commands of hymt-engine.
  *
- * Each takes the arguments after the program's name (argv[0] is the command's own) and returns the exit code: 0 success,
- * 1 something failed (said on stderr, or in an answer line), 2 wrong usage.
+ * Each takes the arguments after the program's name (argv[0] is the command's own) and returns the exit code:
+ * 0 success, 1 something failed (said on stderr, or in an answer line), 2 wrong usage.
  */
 #ifndef HYMT_CMD_H
 #define HYMT_CMD_H

@@ -38,13 +38,14 @@ extern bool hymt_engine_open(HymtEngine *engine, const HymtEngineOptions *option
 extern void hymt_engine_close(HymtEngine *engine);
 
 /*
- * The language of a code in any spelling that hymt_language_find() takes, when the model knows it; else NULL with LANGUAGE
- * and a message that lists the known ones.
+ * The language of a code in any spelling that hymt_language_find() takes, when the model knows it; else NULL with
+ * LANGUAGE and a message that lists the known ones.
  */
 extern const HymtLanguage *hymt_engine_language(const HymtEngine *engine, const char *code, HymtError *error);
 
 /*
- * Start a translation. `id` comes back in the answer; the codes must be canonical. Fails with LANGUAGE, TOO_LONG (never a cut), BAD_TEXT, NO_MEMORY.
+ * Start a translation. `id` comes back in the answer; the codes must be canonical. Fails with LANGUAGE, TOO_LONG (never a
+ * cut), BAD_TEXT, NO_MEMORY.
  * max_new 0: max(64, ratio of the target language × tokens of the text), at most what the context leaves, which must be
  * at least 16.
  */

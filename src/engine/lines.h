@@ -21,8 +21,8 @@ typedef struct HymtLineWork
 	int			window;			/* lines read and not yet answered, at most: what bounds the memory */
 
 	/*
-	 * Begin with a line (without its newline; NULL when it was longer than HYMT_LINE_MAX). `number` counts from 1. Returns
-	 * true when the answer will come through collect(), false when *output is the answer already.
+	 * Begin with a line (without its newline; NULL when it was longer than HYMT_LINE_MAX). `number` counts from 1.
+	 * Returns true when the answer will come through collect(), false when *output is the answer already.
 	 */
 	bool		(*start) (void *context, uint64_t number, const char *line, size_t length, HymtBytes *output);
 	/* The next answer that has become ready, in any order; false when there is none. */

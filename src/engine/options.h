@@ -26,8 +26,8 @@ typedef struct HymtOwnOption
 } HymtOwnOption;
 
 /*
- * Parse argv. `usage` is the command's help text, to which the help of the common options is added. Returns true when the
- * command should go on; false with *exit_code set when it should not (help was asked for: 0; wrong usage: 2; the trace
+ * Parse argv. `usage` is the command's help text, to which the help of the common options is added. Returns true when
+ * the command should go on; false with *exit_code set when it should not (help was asked for: 0; wrong usage: 2; the trace
  * file cannot be written: 1), everything having been said.
  */
 extern bool hymt_options_parse(HymtOptions *options, int argc, char **argv, const char *usage,

@@ -6,8 +6,9 @@
  *
  * Each call of hymt_scheduler_run() fetches the step under way, gives every sequence its token, retires those that are
  * finished, admits waiting ones in the order of their arrival, and submits the next step: first one row for each
- * sequence that is decoding, then as many prompt rows as fit, packed one behind the other and cut into chunks where a prompt is
- * longer than the room. So a request joins the very next step, and a sequence that ends makes room in the step after.
+ * sequence that is decoding, then as many prompt rows as fit, packed one behind the other and cut into chunks where a
+ * prompt is longer than the room. So a request joins the very next step, and a sequence that ends makes room in the step
+ * after.
  *
  * Admission takes all pages a sequence can ever need, for its prompt and its longest answer. That wastes pages where
  * answers stay short, but a sequence that runs never has to stop for want of memory, so there is no preemption. A

@@ -324,7 +324,7 @@ put_heartbeat(Serve *serve)
 	put_frame(serve, HYMT_FRAME_HEARTBEAT, &beat, sizeof(beat), NULL, 0);
 }
 
-/* Counters that grew are told soon, even when nothing is left to do: whoever looks at them after a job wants all of it. */
+/* Counters that grew are told soon, even when nothing is left to do: who looks at them after a job wants all. */
 static int64_t
 beat_interval(const Serve *serve, bool busy)
 {

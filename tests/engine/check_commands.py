@@ -89,7 +89,8 @@ def check_eval_edges():
                                              {"ids": [5], "max_new": 4095}])
     shapes = [(len(a["last_logits"]), len(a["argmax_per_position"]), a["finish"]) for a in answers]
     check("max_new 0 computes the prompt only",
-          code == 0 and shapes[0] == (320, 1, "length") and answers[0] == answers[1] and answers[0]["greedy"] == [], err)
+          code == 0 and shapes[0] == (320, 1, "length") and answers[0] == answers[1] and answers[0]["greedy"] == [],
+          err)
     check("a prompt of 4000 ids", shapes[2] == (320, 4000, "length"), str(shapes))
     check("an answer up to the end of the context", shapes[3][:2] == (320, 1) and
           (answers[3]["finish"] == "stop" or len(answers[3]["greedy"]) == 4095), str(shapes))

@@ -87,7 +87,7 @@ def check_demo_one_by_one(cases, isa, threads):
 
 
 def check_demo():
-    """Every instruction set, 1 and 2 threads, one by one and in one batch; HYMT_CHECK_ALL=1 takes all cases everywhere."""
+    """Every instruction set, 1 and 2 threads, one by one and in one batch; HYMT_CHECK_ALL=1: all cases everywhere."""
     cases = demo_cases()
     every = os.environ.get("HYMT_CHECK_ALL") == "1"
     sets = instruction_sets()
