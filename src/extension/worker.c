@@ -85,34 +85,7 @@ reload_configuration(void)
 		hymt_worker_set_phase(HYMT_DEVICE_STARTING);
 }
 
-/* One turn: everything that can be done without waiting. */
-static void
-turn(void)
-{
-	if (ConfigReloadPending)
-		reload_configuration();
-	if (hymt_worker->process.log >= 0)
-		hymt_engine_forward_log(&hymt_worker->process);
-	if (hymt_worker->conversing)
-		hymt_worker_receive();
-	check_progress();
-	hymt_worker_release_abandoned();
-	if (hymt_worker->conversing && hymt_worker->draining && hymt_worker->in_flight == 0)
-		hymt_worker_end_conversation(ENDING_PLANNED);
-	if (hymt_worker->process.pid != 0 && !hymt_worker->conversing)
-		hymt_worker_reap_engine();
-	if (hymt_worker->process.pid == 0 && GetCurrentTimestamp() >= hymt_worker->start_at)
-		hymt_worker_start_engine();
-	if (hymt_worker->phase == HYMT_DEVICE_REFUSED)
-		hymt_queue_fail_all(hymt_worker->failure, hymt_worker->sqlstate, hymt_worker->message);
-	if (hymt_worker->conversing && hymt_worker->link.ready && !hymt_worker->draining)
-		hymt_worker_claim_requests();
-	if (hymt_worker->conversing)
-		hymt_link_write(&hymt_worker->link, hymt_worker->process.socket);
-	publish_in_flight();
-}
-
-/* The descriptors in the set change with the engine, so it is built anew whenever they do. */
+/* The descriptors in the set change with the engine, so it is dropped and built anew whenever they do. */
 static void
 build_wait_set(void)
 {
@@ -134,6 +107,37 @@ drop_wait_set(void)
 	if (hymt_worker->wait_set != NULL)
 		FreeWaitEventSet(hymt_worker->wait_set);
 	hymt_worker->wait_set = NULL;
+}
+
+/* One turn: everything that can be done without waiting. */
+static void
+turn(void)
+{
+	if (ConfigReloadPending)
+		reload_configuration();
+	if (hymt_worker->process.log >= 0)
+		hymt_engine_forward_log(&hymt_worker->process);
+	if (hymt_worker->conversing)
+		hymt_worker_receive();
+	check_progress();
+	hymt_worker_release_abandoned();
+	if (hymt_worker->conversing && hymt_worker->draining && hymt_worker->in_flight == 0)
+		hymt_worker_end_conversation(ENDING_PLANNED);
+	if (hymt_worker->process.pid != 0 && !hymt_worker->conversing)
+		hymt_worker_reap_engine();
+	if (hymt_worker->process.pid == 0 && GetCurrentTimestamp() >= hymt_worker->start_at)
+	{
+		/* Its descriptors may well have the numbers of the last one's, which the set has lost. */
+		drop_wait_set();
+		hymt_worker_start_engine();
+	}
+	if (hymt_worker->phase == HYMT_DEVICE_REFUSED)
+		hymt_queue_fail_all(hymt_worker->failure, hymt_worker->sqlstate, hymt_worker->message);
+	if (hymt_worker->conversing && hymt_worker->link.ready && !hymt_worker->draining)
+		hymt_worker_claim_requests();
+	if (hymt_worker->conversing)
+		hymt_link_write(&hymt_worker->link, hymt_worker->process.socket);
+	publish_in_flight();
 }
 
 /* Milliseconds until the next thing that happens by itself. */
