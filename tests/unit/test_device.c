@@ -25,6 +25,10 @@
 
 #define MODELS "tests/vectors/models/"
 
+/* Longest sequence, and most rows of a step. */
+#define MAX_TOKENS 384
+#define MAX_PAGES (MAX_TOKENS / HYMT_PAGE_TOKENS)
+
 static const HymtDeviceOps *const ops = &hymt_device_cpu;
 static const HymtIsa isas[] = {HYMT_ISA_SCALAR, HYMT_ISA_AVX2, HYMT_ISA_AVX512};
 
@@ -46,7 +50,7 @@ open_model(const char *path)
 static HymtDevice *
 open_device(const HymtModel *model, HymtIsa isa, int threads)
 {
-	HymtDeviceOptions options = {.isa = isa, .threads = threads, .max_context = 256, .max_rows = 256};
+	HymtDeviceOptions options = {.isa = isa, .threads = threads, .max_context = MAX_TOKENS, .max_rows = MAX_TOKENS};
 	HymtError	error;
 	HymtDevice *device = ops->open(model, &options, &error);
 
@@ -58,7 +62,7 @@ open_device(const HymtModel *model, HymtIsa isa, int threads)
 /* A sequence as the tests use it: pages of its own, in no particular order. */
 typedef struct Sequence
 {
-	int32_t		pages[16];
+	int32_t		pages[MAX_PAGES];
 	int32_t		length;			/* positions in the pages */
 } Sequence;
 
@@ -67,8 +71,8 @@ sequence_number(int number)
 {
 	Sequence	sequence = {.length = 0};
 
-	for (int i = 0; i < 16; i++)
-		sequence.pages[i] = number * 16 + (15 - i);
+	for (int i = 0; i < MAX_PAGES; i++)
+		sequence.pages[i] = number * MAX_PAGES + (MAX_PAGES - 1 - i);
 	return sequence;
 }
 
@@ -76,9 +80,9 @@ sequence_number(int number)
 typedef struct Step
 {
 	HymtPlan	plan;
-	HymtRow		rows[256];
-	HymtPlanSequence sequences[256];
-	HymtSample	samples[256];
+	HymtRow		rows[MAX_TOKENS];
+	HymtPlanSequence sequences[MAX_TOKENS];
+	HymtSample	samples[MAX_TOKENS];
 } Step;
 
 /* Appends `count` tokens of a sequence; returns the number of the last row. */
@@ -89,7 +93,7 @@ step_add(Step *step, Sequence *sequence, const int32_t *tokens, int count)
 		step->rows[step->plan.row_count++] = (HymtRow) {
 			.token = tokens[i], .position = sequence->length++, .sequence = step->plan.sequence_count,
 		};
-	step->sequences[step->plan.sequence_count++] = (HymtPlanSequence) {sequence->pages, 16, 0};
+	step->sequences[step->plan.sequence_count++] = (HymtPlanSequence) {sequence->pages, MAX_PAGES, 0};
 	return step->plan.row_count - 1;
 }
 
@@ -620,9 +624,9 @@ check_logits(const json_t *expected, const float *logits)
 static void
 check_case(HymtDevice *device, const json_t *object, const char *greedy, float penalty)
 {
-	int32_t		seen[256];
-	int32_t		tokens[256];
-	int32_t		expected[256];
+	int32_t		seen[MAX_TOKENS];
+	int32_t		tokens[MAX_TOKENS];
+	int32_t		expected[MAX_TOKENS];
 	int			count = read_ids(json_object_get(object, "ids"), tokens);
 	int			answer = read_ids(json_object_get(object, greedy), expected);
 	json_t	   *argmax = json_object_get(object, "argmax_per_position");
