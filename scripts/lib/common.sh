@@ -9,8 +9,9 @@
 
 # Nothing of the caller's own PostgreSQL settings may lead to another server than ours.
 unset PGHOST PGHOSTADDR PGPORT PGUSER PGDATABASE PGDATA PGOPTIONS PGSERVICE PGSERVICEFILE PGPASSFILE PGAPPNAME PGSSLMODE
+unset PGCLIENTENCODING PGTZ PGDATESTYLE
 unset MAKEFLAGS MAKELEVEL MFLAGS
-export LC_ALL=C.UTF-8 PGCLIENTENCODING=UTF8
+export LC_ALL=C.UTF-8
 umask 022	# what is installed must be readable for the server's user
 
 say()
