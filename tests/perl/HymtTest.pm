@@ -203,7 +203,8 @@ sub wait_for_all_free
 {
 	my ($node, $name) = @_;
 
-	return ok(wait_for_status($node, 'slots_in_use = 0 AND queue_bytes_in_use = 0'), "$name: all slots and bytes are free");
+	return ok(wait_for_status($node, 'slots_in_use = 0 AND queue_bytes_in_use = 0'),
+		"$name: all slots and bytes are free");
 }
 
 # --- processes ----------------------------------------------------------------------------------------------------

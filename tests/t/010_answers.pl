@@ -22,12 +22,14 @@ answers('红色连衣裙', 'zh>en: 红色连衣裙', 'a text comes back translat
 answers('mock:shortwrite', 'slowly', 'an answer that comes byte by byte');
 answers('mock:twice', 'once', 'of two answers the first counts');
 answers('after twice', 'zh>en: after twice', 'the second one reaches nobody');
-answers('mock:finish loop', 'unfinished', 'a finish reason does not disturb') ;
+answers('mock:finish stop', 'unfinished', 'an answer that ended with a stop token');
+answers('mock:finish length', 'ERROR:  MT004', 'an answer that was cut is none');
+answers('mock:finish loop', 'ERROR:  MT004', 'nor is one that ended in a loop');
 is($node->safe_psql('postgres', "SELECT length(hymt_translate('mock:big 3000000', 'zh', 'en'))"),
 	'3000000', 'an answer of 3 MB');
-is( $node->safe_psql(
-		'postgres', "SELECT md5(hymt_translate(t, 'zh', 'en')) = md5('zh>en: ' || t) FROM repeat('很长的文字 ', 100000) AS t"),
-	't', 'a text of 1.6 MB');
+is( $node->safe_psql('postgres', <<'END'), 't', 'a text of 1.6 MB');
+SELECT md5(hymt_translate(t, 'zh', 'en')) = md5('zh>en: ' || t) FROM repeat('很长的文字 ', 100000) AS t
+END
 
 # Failures of a text have the SQLSTATE of their kind.
 my %sqlstate = (

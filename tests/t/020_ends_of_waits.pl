@@ -110,7 +110,9 @@ END
 	session_pid($node, $next);
 	$node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . session_pid($node, $sleepers[0]) . ')');
 	is(finish($next)->{out}, 'zh>en: room at last', 'queue full: the next in line gets a free slot');
-	$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ~ 'mock:sleep 30' AND pid <> pg_backend_pid()");
+	$node->safe_psql('postgres', <<'END');
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ~ 'mock:sleep 30' AND pid <> pg_backend_pid()
+END
 	finish($_) foreach @sleepers;
 	wait_for_all_free($node, 'queue full');
 }
@@ -131,6 +133,16 @@ END
 	wait_for_all_free($node, 'databases');
 }
 is_undisturbed($node, $identity, 'so far');
+
+# A smart shutdown waits for sessions, and they for their translations.
+{
+	my $session = background($node, translate('mock:sleep 2'));
+
+	wait_for_slots($node, 1);
+	$node->stop('smart');
+	is(finish($session)->{out}, 'awake', 'smart shutdown: the session gets its answer first');
+	$node->start;
+}
 
 # Shutdown.
 foreach my $mode ('fast', 'immediate')

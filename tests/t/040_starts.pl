@@ -7,7 +7,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-my $node = hymt_node('starts', conf => "hymt.engine_timeout = '4s'\n");
+my $node = hymt_node('starts', conf => "hymt.engine_timeout = '2s'\n");
 my $identity = server_identity($node);
 
 # A translation with this model: its output, or its error.
@@ -63,8 +63,8 @@ foreach my $case (@refusals)
 	cmp_ok($again->{took}, '<', PROMPT_SECONDS, "$model: and at once");
 	is(status($node, 'state'), 'refused', "$model: hymt_status says so");
 	isnt(status($node, 'last_error'), '', "$model: and why");
+	like(status($node, 'last_error'), qr/restart PostgreSQL/, "$model: and what to do") if $sqlstate eq 'MT006';
 }
-like(slurp_file($node->logfile), qr/restart PostgreSQL after replacing packages/, 'the log says what to do about another protocol version');
 is(outcome('mock-good'), 'zh>en: hello', 'a good model ends it');
 wait_for_all_free($node, 'refusals');
 is_undisturbed($node, $identity, 'refusals');
@@ -82,7 +82,9 @@ is(outcome('mock-good'), 'zh>en: hello', 'a good model ends it');
 	my $patient = background($node, "\\set VERBOSITY default\n" . translate('patient'));
 	my $impatient = background($node, "SET statement_timeout = 500; " . translate('impatient'));
 
-	ok(wait_for_status($node, "state = 'loading' AND loading_percent BETWEEN 1 AND 99 AND loading_phase = 'loading slowly'"), 'loading: hymt_status shows progress');
+	ok( wait_for_status(
+			$node, "state = 'loading' AND loading_percent BETWEEN 1 AND 99 AND loading_phase = 'loading slowly'"),
+		'loading: hymt_status shows progress');
 	is(finish($impatient)->{err}, 'ERROR:  57014', 'loading: a wait can be ended');
 	is(finish($patient)->{out}, 'zh>en: patient', 'loading: a patient caller gets the answer');
 	wait_for_all_free($node, 'loading');
@@ -118,7 +120,7 @@ is(outcome('mock-good'), 'zh>en: hello', 'a good model ends it');
 # The same settings again: nothing happens.
 {
 	my $engine = status($node, 'engine_pid');
-	my $requests = status($node, 'requests');
+	my $before = status($node, 'restarts, worker_pid');
 
 	for (1 .. 100)
 	{
@@ -127,7 +129,7 @@ is(outcome('mock-good'), 'zh>en: hello', 'a good model ends it');
 	}
 	usleep(500_000);
 	is($node->safe_psql('postgres', translate('mock:pid')), $engine, 'a hundred reloads without change: the same engine');
-	is(status($node, 'restarts, worker_pid IS NOT NULL'), status($node, 'restarts') . '|t', 'and nothing restarted');
+	is(status($node, 'restarts, worker_pid'), $before, 'and the same worker');
 }
 
 # An engine program that is not there.

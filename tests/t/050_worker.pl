@@ -7,7 +7,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time usleep);
 
-my $node = hymt_node('worker');
+# Servers of tests do not restart after a crash of their own unless told to.
+my $node = hymt_node('worker', conf => "restart_after_crash = on\n");
 my $identity = server_identity($node);
 
 # What the engine inherits.
@@ -22,7 +23,8 @@ my $identity = server_identity($node);
 	is("@descriptors", '0 1 2 3', 'the engine has its own descriptors only');
 	like($process, qr/^SigBlk:\s*0+$/m, 'the engine blocks no signal');
 	like($process, qr/^NoNewPrivs:\s*1$/m, 'the engine can gain no privileges');
-	unlike(slurp_file("/proc/$engine/maps"), qr{/dev/zero|/SYSV|/PostgreSQL\.}, 'the engine has no shared memory of the server');
+	unlike(slurp_file("/proc/$engine/maps"),
+		qr{/dev/zero|/SYSV|/PostgreSQL\.}, 'the engine has no shared memory of the server');
 	like(slurp_file("/proc/$engine/limits"), qr/^Max core file size\s+0\s+0\s/m, 'the engine dumps no core');
 }
 
@@ -49,7 +51,10 @@ is( $node->safe_psql(
 	my ($engine, $worker) = split /\|/, status($node, 'engine_pid, worker_pid');
 	$node->safe_psql('postgres', "SELECT pg_terminate_backend($worker)");
 	ok(wait_for_end($engine), 'worker terminated: its engine is gone');
-	is_deeply([ map { my $s = finish($_); "$s->{out}$s->{err}" } @sleepers ], [ ('awake') x 5 ], 'worker terminated: what was in flight is answered by the next one');
+	is_deeply(
+		[ map { my $s = finish($_); "$s->{out}$s->{err}" } @sleepers ],
+		[ ('awake') x 5 ],
+		'worker terminated: what was in flight is answered by the next one');
 	isnt(status($node, 'worker_pid'), $worker, 'worker terminated: there is a new one');
 	wait_for_all_free($node, 'worker terminated');
 }
@@ -101,14 +106,16 @@ is($node->safe_psql('postgres', translate('hello')), 'zh>en: hello', 'a good mod
 	finish($sleeper);
 	ok(wait_for_end($engine), 'backend killed: the engine is gone with the rest');
 	wait_until($node, 'SELECT 1', '1');
-	is($node->safe_psql('postgres', translate('after recovery')), 'zh>en: after recovery', 'backend killed: translates after recovery');
+	is($node->safe_psql('postgres', translate('after recovery')),
+		'zh>en: after recovery', 'backend killed: translates after recovery');
 	wait_for_all_free($node, 'backend killed');
 }
 
 # Many sessions that leave in all ways at once: nothing is left, and the latches of dead sessions disturb nobody.
 {
 	my @sessions = map {
-		background($node, "SET statement_timeout = " . (20 + 37 * $_) . "; " . translate($_ % 3 ? 'mock:sleep 30' : "quick $_"))
+		my $text = $_ % 3 ? 'mock:sleep 30' : "quick $_";
+		background($node, 'SET statement_timeout = ' . (20 + 37 * $_) . '; ' . translate($text));
 	} 1 .. 30;
 	my @wrong = grep { finish($_); "$_->{out}$_->{err}" !~ /^(zh>en: quick \d+|ERROR:  57014)$/ } @sessions;
 
