@@ -242,6 +242,35 @@ def check_end():
         engine.close()
 
 
+def check_parent_death():
+    """The engine dies with its parent even where the socket stays open in another process."""
+    ours, theirs = socket.socketpair()
+    parent = os.fork()
+    if parent == 0:
+        ours.close()
+        child = subprocess.Popen([ENGINE, "serve", "--model", DEMO, "--fd", str(theirs.fileno())],
+                                 pass_fds=[theirs.fileno()])
+        theirs.close()
+        child.wait()
+        os._exit(0)
+    theirs.close()
+    ours.settimeout(5)
+    got = ours.recv(1 << 16)                            # HELLO: it runs
+    os.kill(parent, signal.SIGKILL)
+    os.waitpid(parent, 0)
+    start = time.monotonic()
+    try:
+        while ours.recv(1 << 16):
+            pass
+        ended = True
+    except ConnectionResetError:
+        ended = True
+    except TimeoutError:
+        ended = False
+    check("serve: it dies with its parent", got[:4] == b"HYMT" and ended and time.monotonic() - start < 1)
+    ours.close()
+
+
 def check_refused():
     engine = Engine(model="/nonexistent")
     kinds = []
@@ -306,6 +335,7 @@ check_handshake()
 check_requests()
 check_cancel()
 check_end()
+check_parent_death()
 check_refused()
 check_slow_reader()
 check_heartbeat()
