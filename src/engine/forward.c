@@ -4,8 +4,8 @@
  * after opening.
  *
  * A step is a sequence of parallel regions. Inside a region items write disjoint memory and read only what earlier
- * regions wrote, and each value is computed by the same operations whoever computes it, so neither the number of threads
- * nor the cut into items can change a bit (doc/numerics.md).
+ * regions wrote, and each value is computed by the same operations whoever computes it, so neither the number of
+ * threads nor the cut into items can change a bit (doc/numerics.md).
  *
  * Activations are [rows][width], rows padded to whole vectors with zeros that nobody ever writes.
  */
@@ -571,7 +571,7 @@ hymt_forward_page_bytes(const HymtConfig *config)
 		(int64_t) sizeof(float);
 }
 
-/* Zeroed memory for count elements, released with the forward; NULL when there is none, or the size is beyond measure. */
+/* Zeroed memory for count elements, released with the forward; NULL when there is none, or the size overflows. */
 static void *
 take(HymtForward *forward, size_t count, size_t element)
 {

@@ -43,7 +43,7 @@ typedef struct HymtMatmul
 	const HymtTensor *weights;
 	int64_t		first;
 	int64_t		count;
-	float	   *panel;			/* scratch: HYMT_PANEL_COLUMNS * hymt_round_lanes(weights->columns) floats, 64-byte aligned */
+	float	   *panel;			/* scratch: HYMT_PANEL_COLUMNS rows of hymt_round_lanes(weights->columns) floats */
 } HymtMatmul;
 
 /*

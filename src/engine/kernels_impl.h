@@ -38,6 +38,9 @@
 
 #define MAX_TILE 16
 
+_Static_assert(TILE_ROWS * TILE_COLUMNS <= MAX_TILE && GEMV_COLUMNS <= MAX_TILE, "a tile has at most 16 sums");
+_Static_assert(TILE_COLUMNS <= HYMT_PANEL_COLUMNS, "a panel holds the columns of a tile");
+
 /* --- loading weights --------------------------------------------------------------------------------------------- */
 
 /* Element `index` of a stored row, and the 15 behind it. */
@@ -337,8 +340,8 @@ rotate(float *x, const float *cosines, const float *sines, int half)
 }
 
 /*
- * exp(x): x = n ln 2 + r with n an integer and |r| <= ln(2) / 2 plus rounding, exp(r) by its Taylor polynomial of degree
- * 7, times 2^n. Below EXP_ZERO_BELOW the result is +0 (the true value is below the normal numbers), above EXP_MAX it is
+ * exp(x): x = n ln 2 + r with n an integer and |r| <= ln(2) / 2 plus rounding, exp(r) by its Taylor polynomial of
+ * degree 7, times 2^n. Below EXP_ZERO_BELOW the result is +0 (the true value is below the normal numbers), above EXP_MAX it is
  * that of EXP_MAX. NaN gives NaN.
  */
 #define EXP_ZERO_BELOW (-87.3f)

@@ -168,8 +168,9 @@ LANEWISE(v16_min, a.lane[l] < b.lane[l] ? a.lane[l] : b.lane[l])
 /*
  * x86-64 without FMA: fmaf() is a call per lane, several times slower than this way to the same bits. In double the
  * product is exact, and the sum is rounded to 53 bits. Rounding it again, to 24, can differ from rounding once only
- * where the double lies exactly halfway between two floats (rounding is monotonic, and every halfway point is a double),
- * or where floats are denormal and halfway points lie elsewhere. When a lane is one of these, fmaf() does all 16.
+ * where the double lies exactly halfway between two floats (rounding is monotonic, and every halfway point is a
+ * double), or where floats are denormal and halfway points lie elsewhere. When a lane is one of these, fmaf() does all
+ * 16.
  */
 static inline V16
 v16_fma(V16 a, V16 b, V16 c)

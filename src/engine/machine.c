@@ -166,7 +166,10 @@ hymt_machine_processors(void)
 static int64_t
 cached_files(const char *directory, bool version2)
 {
-	static const char *const names[2][2] = {{"total_active_file", "total_inactive_file"}, {"active_file", "inactive_file"}};
+	static const char *const names[2][2] = {
+		{"total_active_file", "total_inactive_file"},
+		{"active_file", "inactive_file"},
+	};
 	char		text[8192];
 	char	   *state;
 	int64_t		cached = 0;

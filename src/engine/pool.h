@@ -20,8 +20,8 @@ typedef void (*HymtPoolWork) (void *context, int item, int thread);
 #define HYMT_POOL_MAX_ITEMS ((1 << 24) - 1)
 
 /*
- * Helpers wait a few microseconds for the next region before they sleep, unless `spin` is false, as it must be with more
- * threads than processors. They block all signals. Fails with NO_MEMORY.
+ * Helpers look for the next region for some microseconds before they sleep, unless `spin` is false, as it must be with
+ * more threads than processors. They block all signals. Fails with NO_MEMORY.
  */
 extern HymtPool *hymt_pool_open(int threads, bool spin, HymtError *error);
 extern void hymt_pool_close(HymtPool *pool);

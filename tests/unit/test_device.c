@@ -2,8 +2,8 @@
  * test_device.c: the CPU device behind its door, and the thread pool under it.
  *
  * One property is behind most of these tests: what a row gives depends on its sequence alone, not on the chunks it was
- * computed in, on its neighbours, on threads or on the instruction set. They compare bits. That the numbers are the right
- * ones is checked against the reference vectors of tests/vectors/models.
+ * computed in, on its neighbours, on threads or on the instruction set. They compare bits. That the numbers are the
+ * right ones is checked against the reference vectors of tests/vectors/models.
  */
 #include <math.h>
 #include <poll.h>
@@ -123,7 +123,8 @@ step_run(Step *step, HymtDevice *device)
 	return result;
 }
 
-static const int32_t prompt[] = {17, 3, 250, 99, 8, 8, 140, 61, 5, 33, 201, 77, 12, 90, 222, 4, 58, 161, 19, 240, 7, 101, 64};
+static const int32_t prompt[] = {17, 3, 250, 99, 8, 8, 140, 61, 5, 33, 201, 77, 12, 90, 222, 4, 58, 161, 19, 240, 7,
+	101, 64};
 
 #define PROMPT_LENGTH ((int) (sizeof(prompt) / sizeof(prompt[0])))
 
@@ -264,6 +265,7 @@ test_from_previous(void **state)
 	HymtDevice *device = open_device(&model, HYMT_ISA_AUTO, 2);
 	int32_t		expected[12];
 	Sequence	sequence = sequence_number(0);
+	Sequence	other = sequence_number(2);
 	Step		steps[2];
 	HymtStepResult result;
 
@@ -289,12 +291,12 @@ test_from_previous(void **state)
 		if (i < 12)
 		{
 			Step	   *step = &steps[i % 2];
-			Sequence	other = sequence_number(2);
 			const int32_t previous = HYMT_TOKEN_FROM_PREVIOUS;
 			int			others = i % 3;
 			int32_t		row;
 
 			*step = (Step) {.plan.step = (uint64_t) i + 1};
+			other.length = 0;
 			if (others > 0)
 				step_sample(step, step_add(step, &other, prompt, others), HYMT_SAMPLE_TOKEN);
 			row = i == 0 ? step_add(step, &sequence, prompt, 5) : step_add(step, &sequence, &previous, 1);

@@ -61,7 +61,7 @@ float_of(uint32_t bits)
 	return x;
 }
 
-/* Ordinary numbers; among them ones of few bits, so that sums hit halfway points, tiny ones, and zeros of both signs. */
+/* Ordinary numbers; among them ones of few bits, so that sums hit halfway points, tiny ones, zeros of both signs. */
 static float
 random_float(void)
 {
@@ -207,7 +207,8 @@ expected_dot(const float *x, const HymtTensor *weights, int64_t row)
 static float
 expected_exp(float x)
 {
-	static const float coefficients[] = {0x1.6c16c2p-10f, 0x1.111112p-7f, 0x1.555556p-5f, 0x1.555556p-3f, 0.5f, 1.0f, 1.0f};
+	static const float coefficients[] = {0x1.6c16c2p-10f, 0x1.111112p-7f, 0x1.555556p-5f, 0x1.555556p-3f, 0.5f,
+		1.0f, 1.0f};
 	float		y = x;
 	float		t;
 	float		n;
