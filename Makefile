@@ -10,11 +10,12 @@
 # program of its own with its own compiler flags.
 
 EXTENSION = hymt
-EXTVERSION = 0.1.0
+EXTVERSION = 0.2.0
 
 MODULE_big = hymt
 OBJS = $(patsubst %.c,%.o,$(sort $(wildcard src/extension/*.c) $(wildcard src/protocol/*.c)))
-DATA = $(wildcard sql/hymt--*--*.sql)
+# Upgrade scripts and the full scripts of former versions; this version's full script is made from hymt.sql.
+DATA = $(filter-out sql/hymt--$(EXTVERSION).sql,$(sort $(wildcard sql/hymt--*.sql)))
 DATA_built = sql/hymt--$(EXTVERSION).sql
 PGFILEDESC = "hymt - translation inside the database"
 

@@ -279,39 +279,69 @@ COMMENT ON FUNCTION @extschema@.hymt_health() IS
 'whether translations can be had now, and if not, why';
 
 CREATE FUNCTION @extschema@.hymt_stat(
-	OUT database name,
-	OUT role name,
-	OUT calls bigint,
-	OUT translated bigint,
-	OUT unchanged bigint,
-	OUT cached bigint,
-	OUT failed bigint,
+	OUT requests bigint,
+	OUT joined bigint,
+	OUT answered bigint,
+	OUT cancelled bigint,
+	OUT failed_language bigint,
+	OUT failed_too_long bigint,
+	OUT failed_unfinished bigint,
+	OUT failed_crashed bigint,
+	OUT failed_engine bigint,
+	OUT failed_memory bigint,
+	OUT failed_timeout bigint,
+	OUT failed_unavailable bigint,
+	OUT failed_other bigint,
+	OUT retries bigint,
+	OUT restarts bigint,
 	OUT input_tokens bigint,
 	OUT output_tokens bigint,
-	OUT wait_milliseconds double precision
-) RETURNS SETOF record
+	OUT steps bigint,
+	OUT rows_per_step double precision,
+	OUT queue_wait_ms double precision,
+	OUT queue_wait_p50 double precision,
+	OUT queue_wait_p95 double precision,
+	OUT queue_wait_p99 double precision,
+	OUT queue_wait_histogram bigint[],
+	OUT total_time_ms double precision,
+	OUT total_time_p50 double precision,
+	OUT total_time_p95 double precision,
+	OUT total_time_p99 double precision,
+	OUT total_time_histogram bigint[],
+	OUT stats_reset timestamptz
+) RETURNS record
 AS 'MODULE_PATHNAME', 'hymt_stat'
 LANGUAGE C VOLATILE PARALLEL SAFE;
 
 COMMENT ON FUNCTION @extschema@.hymt_stat() IS
-'counters by database and role';
+'what was counted since the start of the server or hymt_stat_reset()';
+
+CREATE FUNCTION @extschema@.hymt_stat_reset() RETURNS void
+AS 'MODULE_PATHNAME', 'hymt_stat_reset'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_stat_reset() IS
+'begin counting anew';
 
 CREATE FUNCTION @extschema@.hymt_stat_activity(
 	OUT pid int,
+	OUT state text,
 	OUT database name,
 	OUT role name,
-	OUT state text,
 	OUT device int,
 	OUT source_lang text,
 	OUT target_lang text,
 	OUT text_bytes bigint,
-	OUT submitted timestamptz
+	OUT retries int,
+	OUT submitted timestamptz,
+	OUT begun timestamptz,
+	OUT age interval
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'hymt_stat_activity'
-LANGUAGE C VOLATILE PARALLEL SAFE;
+LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
 
 COMMENT ON FUNCTION @extschema@.hymt_stat_activity() IS
-'requests in the queue';
+'requests that are waiting or being answered';
 
 CREATE FUNCTION @extschema@.hymt_stat_progress(
 	OUT pid int,
@@ -358,6 +388,7 @@ REVOKE ALL ON FUNCTION @extschema@.hymt_languages() FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_status() FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_health() FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_stat() FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_stat_reset() FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_stat_activity() FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_stat_progress() FROM PUBLIC;
 

@@ -39,11 +39,14 @@ struct HymtRequestHandle
 	HymtSlot   *slot;
 	uint64		generation;
 	TimestampTz submitted;		/* before waiting for a slot */
+	bool		counted;		/* as a request, for hymt_stat */
+	HymtStatFailure failure;	/* that its session raises; else CANCELLED, which is how it ends unless answered */
 };
 
 /* What a wait remembers. */
 typedef struct Patience
 {
+	HymtRequestHandle *request;
 	TimestampTz started;
 	TimestampTz no_worker_since;	/* 0: there was one at the last look */
 	bool		noticed;
@@ -63,16 +66,18 @@ static dlist_head requests = DLIST_STATIC_INIT(requests);
 
 /* --- leaving ------------------------------------------------------------------------------------------------------ */
 
-/* Gives the slot up, in whatever state it is. */
-static void
+/* Gives the slot up, in whatever state it is. True when that is before its answer. */
+static bool
 leave_slot(HymtSlot *slot, uint64 generation)
 {
 	HymtTexts	texts = {InvalidDsaPointer, InvalidDsaPointer};
 	int			worker = -1;
+	bool		unanswered = false;
 
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
 	if (slot->generation == generation)
 	{
+		unanswered = slot->state == HYMT_SLOT_QUEUED || slot->state == HYMT_SLOT_CLAIMED;
 		switch (slot->state)
 		{
 			case HYMT_SLOT_QUEUED:
@@ -100,14 +105,19 @@ leave_slot(HymtSlot *slot, uint64 generation)
 	hymt_texts_free(&texts);
 	hymt_wake(worker);
 	ConditionVariableSignal(&hymt_shared->slot_freed);
+	return unanswered;
 }
 
 void
 hymt_request_release(HymtRequestHandle *request)
 {
+	bool		unanswered = request->counted;
+
 	dlist_delete(&request->node);
 	if (request->slot != NULL)
-		leave_slot(request->slot, request->generation);
+		unanswered = leave_slot(request->slot, request->generation);
+	if (unanswered)
+		hymt_stat_unanswered(request->failure);
 	pfree(request);
 }
 
@@ -246,6 +256,7 @@ check_worker(Patience *patience, TimestampTz now)
 		patience->no_worker_since = now;
 	if (!TimestampDifferenceExceeds(patience->no_worker_since, now, WORKER_RESTART_DELAY))
 		return;
+	patience->request->failure = HYMT_STAT_UNAVAILABLE;
 	ereport(ERROR,
 			(errcode(ERRCODE_CANNOT_CONNECT_NOW),
 			 errmsg("no worker process of hymt is running"),
@@ -279,7 +290,10 @@ check_service(const Service *service, Patience *patience)
 		return;
 	}
 	if (service->phase == HYMT_DEVICE_REFUSED)
+	{
+		patience->request->failure = HYMT_STAT_UNAVAILABLE;
 		raise_refused(service->failure, service->sqlstate, service->message);
+	}
 
 	now = GetCurrentTimestamp();
 	if (service->phase == HYMT_DEVICE_NO_WORKER)
@@ -294,11 +308,12 @@ check_service(const Service *service, Patience *patience)
 }
 
 static void
-check_queue_timeout(const HymtRequestHandle *request)
+check_queue_timeout(HymtRequestHandle *request)
 {
 	if (hymt_queue_timeout == 0 ||
 		!TimestampDifferenceExceeds(request->submitted, GetCurrentTimestamp(), hymt_queue_timeout))
 		return;
+	request->failure = HYMT_STAT_TIMEOUT;
 	ereport(ERROR,
 			(errcode(ERRCODE_HYMT_QUEUE_TIMEOUT),
 			 errmsg("the translation was not begun within %d ms", hymt_queue_timeout),
@@ -388,13 +403,15 @@ check_length(Size length)
 {
 	Size		limit = Min(bytes_for_requests(), HYMT_FRAME_MAX_BODY - sizeof(HymtRequest));
 
-	if (length > HYMT_FRAME_MAX_BODY || hymt_text_cost(length) > limit)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("text of %zu bytes is too long to be translated", length),
-				 errdetail("The limit is %zu bytes.", limit),
-				 limit < HYMT_FRAME_MAX_BODY - sizeof(HymtRequest) ?
-				 errhint("A text may take half of hymt.queue_memory.") : 0));
+	if (length <= HYMT_FRAME_MAX_BODY && hymt_text_cost(length) <= limit)
+		return;
+	hymt_stat_refused(HYMT_STAT_TOO_LONG);
+	ereport(ERROR,
+			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+			 errmsg("text of %zu bytes is too long to be translated", length),
+			 errdetail("The limit is %zu bytes.", limit),
+			 limit < HYMT_FRAME_MAX_BODY - sizeof(HymtRequest) ?
+			 errhint("A text may take half of hymt.queue_memory.") : 0));
 }
 
 static void
@@ -418,6 +435,9 @@ reserve(HymtRequestHandle *request, const HymtRequestSpec *spec, Size cost, bool
 	HymtSlot   *slot = NULL;
 
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	if (!request->counted)
+		hymt_stat_requested();
+	request->counted = true;
 	*alone = hymt_shared->bytes_used == 0;
 	if (hymt_shared->bytes_used + cost <= bytes_for_requests())
 		slot = hymt_slot_take();
@@ -425,6 +445,7 @@ reserve(HymtRequestHandle *request, const HymtRequestSpec *spec, Size cost, bool
 	{
 		hymt_shared->bytes_used += cost;
 		fill_slot(slot, spec, cost);
+		slot->asked = request->submitted;
 		request->slot = slot;
 		request->generation = slot->generation;
 	}
@@ -450,12 +471,15 @@ try_submit(HymtRequestHandle *request, const HymtRequestSpec *spec, Service *ser
 
 	/* Within the limit but no run of pages that long: others' texts lie in between, unless there are none. */
 	request->slot = NULL;
-	leave_slot(slot, request->generation);
+	(void) leave_slot(slot, request->generation);
 	if (alone)
+	{
+		request->failure = HYMT_STAT_MEMORY;
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of queue memory"),
 				 errhint("Raise hymt.queue_memory.")));
+	}
 	return false;
 }
 
@@ -468,6 +492,7 @@ enqueue(HymtRequestHandle *request)
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
 	request->slot->submitted = GetCurrentTimestamp();
 	hymt_slot_enqueue_last(request->slot);
+	hymt_stat_queued(request->slot);
 	count = hymt_shared->device_count;
 	for (int i = 0; i < count; i++)
 		workers[i] = hymt_shared->device[i].worker_procno;
@@ -486,6 +511,7 @@ hymt_request_submit(const HymtRequestSpec *spec)
 	hymt_check_preloaded();
 	check_length(spec->text_length);
 	request = new_request();
+	patience.request = request;
 	patience.started = request->submitted;
 	if (!try_submit(request, spec, &service))
 	{
@@ -565,7 +591,7 @@ raise_service_failure(const HymtOutcome *outcome)
 void
 hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome)
 {
-	Patience	patience = {request->submitted, 0, false};
+	Patience	patience = {request, request->submitted, 0, false};
 
 	for (;;)
 	{

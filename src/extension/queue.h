@@ -30,9 +30,10 @@
 #include "utils/dsa.h"
 
 #include "../protocol/frames.h"
+#include "stat.h"
 
 #define HYMT_LAYOUT_MAGIC 0x48594d54
-#define HYMT_LAYOUT_VERSION 1	/* raised with every change of a shared struct */
+#define HYMT_LAYOUT_VERSION 2	/* raised with every change of a shared struct */
 #define HYMT_MAX_DEVICES 16
 
 typedef enum HymtSlotState
@@ -57,7 +58,9 @@ typedef struct HymtSlot
 	Oid			database;
 	Oid			role;
 	int			device;			/* that claimed it */
+	TimestampTz asked;			/* when its session began to wait, for a slot at first */
 	TimestampTz submitted;
+	TimestampTz begun;			/* first claim; 0: not yet */
 
 	/* the request */
 	char		source_lang[HYMT_LANG_MAX];
@@ -141,6 +144,8 @@ typedef struct HymtShared
 	int			abandoned_count;	/* ABANDONED slots of all devices */
 	Size		bytes_limit;	/* for texts and results together */
 	Size		bytes_used;
+	HymtStats	stat;
+	TimestampTz progress_at;	/* last claim, answer or step; or when the queue began to owe some */
 	int			device_count;
 	HymtDeviceState device[HYMT_MAX_DEVICES];
 	Size		area_size;		/* of the DSA area that follows the slots */

@@ -61,6 +61,7 @@ hymt_slot_take(void)
 	slot->next = -1;
 	slot->previous = -1;
 	slot->state = HYMT_SLOT_FILLING;
+	slot->begun = 0;
 	slot->crashes = 0;
 	slot->suspect = false;
 	slot->failure = HYMT_FAILURE_NONE;

@@ -7,6 +7,8 @@
 #include "hymt.h"
 #include "queue_internal.h"
 
+#include "utils/timestamp.h"
+
 static bool
 claimed_by(const HymtSlot *slot, int device, uint64 generation)
 {
@@ -38,6 +40,7 @@ hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim)
 {
 	HymtSlot   *slot;
 	dsa_pointer text = InvalidDsaPointer;
+	TimestampTz now = GetCurrentTimestamp();
 
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
 	slot = oldest_queued(suspects_only);
@@ -46,6 +49,7 @@ hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim)
 		hymt_slot_dequeue(slot);
 		slot->state = HYMT_SLOT_CLAIMED;
 		slot->device = device;
+		hymt_stat_claimed(slot, now);
 		claim->slot = hymt_slot_number(slot);
 		claim->generation = slot->generation;
 		claim->suspect = slot->suspect;
@@ -115,6 +119,7 @@ static void
 finish_answer(HymtSlot *slot, int device, uint64 generation, const Answer *answer, dsa_pointer result, Size length)
 {
 	HymtTexts	texts = {InvalidDsaPointer, result};
+	TimestampTz now = GetCurrentTimestamp();
 	int			owner = -1;
 
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
@@ -128,6 +133,7 @@ finish_answer(HymtSlot *slot, int device, uint64 generation, const Answer *answe
 		slot->output_tokens = answer->output_tokens;
 		slot->result = result;
 		slot->result_length = DsaPointerIsValid(result) ? length : 0;
+		hymt_stat_answered(slot, now);
 		owner = slot->owner_procno;
 		texts.result = InvalidDsaPointer;
 	}
@@ -190,6 +196,7 @@ put_back(HymtSlot *slot, bool suspect, HymtTexts *texts)
 		slot->crashes++;
 	}
 	hymt_slot_enqueue_first(slot);
+	hymt_stat_retried();
 }
 
 /* Whoever waits for a slot or for memory. */

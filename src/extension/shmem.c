@@ -10,6 +10,7 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 HymtShared *hymt_shared = NULL;
 
@@ -109,6 +110,7 @@ startup_shmem(void)
 		hymt_shared->lock = &GetNamedLWLockTranche("hymt")->lock;
 		ConditionVariableInit(&hymt_shared->slot_freed);
 		ConditionVariableInit(&hymt_shared->device_changed);
+		hymt_shared->stat.since = GetCurrentTimestamp();
 		hymt_shared->device_count = 1;
 		for (int i = 0; i < HYMT_MAX_DEVICES; i++)
 			init_device(&hymt_shared->device[i]);

@@ -208,6 +208,7 @@ count_restart(void)
 	HymtDeviceState *device = hymt_worker_lock_device();
 
 	device->restarts++;
+	hymt_stat_restarted();
 	hymt_worker_unlock_device(false);
 }
 

@@ -146,14 +146,17 @@ static void
 handle_heartbeat(const HymtMessage *message)
 {
 	const HymtHeartbeat *beat = &message->as.heartbeat;
+	uint64		steps = beat->steps - Min(beat->steps, hymt_worker->steps);
+	uint64		rows = beat->sequence_steps - Min(beat->sequence_steps, hymt_worker->sequence_steps);
 	HymtDeviceState *device;
 
 	if (beat->steps == hymt_worker->steps)
 		return;
 	hymt_worker_note_progress();
 	device = hymt_worker_lock_device();
-	device->steps += beat->steps - Min(beat->steps, hymt_worker->steps);
-	device->sequence_steps += beat->sequence_steps - Min(beat->sequence_steps, hymt_worker->sequence_steps);
+	device->steps += steps;
+	device->sequence_steps += rows;
+	hymt_stat_steps(steps, rows, hymt_worker->progress_at);
 	hymt_worker_unlock_device(false);
 	hymt_worker->steps = beat->steps;
 	hymt_worker->sequence_steps = beat->sequence_steps;

@@ -1,0 +1,91 @@
+/*
+ * hymt--0.1.0--0.2.0.sql: what a 0.1.0 lacks. The result is what hymt.sql of 0.2.0 makes; the regression test `upgrade`
+ * compares them.
+ */
+\echo Use "ALTER EXTENSION hymt UPDATE TO '0.2.0'" to load this file. \quit
+
+-- Statistics, whose columns 0.1.0 declared otherwise; its functions raised 0A000.
+
+DROP VIEW @extschema@.hymt_stat;
+DROP FUNCTION @extschema@.hymt_stat();
+DROP VIEW @extschema@.hymt_stat_activity;
+DROP FUNCTION @extschema@.hymt_stat_activity();
+
+CREATE FUNCTION @extschema@.hymt_stat(
+	OUT requests bigint,
+	OUT joined bigint,
+	OUT answered bigint,
+	OUT cancelled bigint,
+	OUT failed_language bigint,
+	OUT failed_too_long bigint,
+	OUT failed_unfinished bigint,
+	OUT failed_crashed bigint,
+	OUT failed_engine bigint,
+	OUT failed_memory bigint,
+	OUT failed_timeout bigint,
+	OUT failed_unavailable bigint,
+	OUT failed_other bigint,
+	OUT retries bigint,
+	OUT restarts bigint,
+	OUT input_tokens bigint,
+	OUT output_tokens bigint,
+	OUT steps bigint,
+	OUT rows_per_step double precision,
+	OUT queue_wait_ms double precision,
+	OUT queue_wait_p50 double precision,
+	OUT queue_wait_p95 double precision,
+	OUT queue_wait_p99 double precision,
+	OUT queue_wait_histogram bigint[],
+	OUT total_time_ms double precision,
+	OUT total_time_p50 double precision,
+	OUT total_time_p95 double precision,
+	OUT total_time_p99 double precision,
+	OUT total_time_histogram bigint[],
+	OUT stats_reset timestamptz
+) RETURNS record
+AS 'MODULE_PATHNAME', 'hymt_stat'
+LANGUAGE C VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_stat() IS
+'what was counted since the start of the server or hymt_stat_reset()';
+
+CREATE FUNCTION @extschema@.hymt_stat_reset() RETURNS void
+AS 'MODULE_PATHNAME', 'hymt_stat_reset'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_stat_reset() IS
+'begin counting anew';
+
+CREATE FUNCTION @extschema@.hymt_stat_activity(
+	OUT pid int,
+	OUT state text,
+	OUT database name,
+	OUT role name,
+	OUT device int,
+	OUT source_lang text,
+	OUT target_lang text,
+	OUT text_bytes bigint,
+	OUT retries int,
+	OUT submitted timestamptz,
+	OUT begun timestamptz,
+	OUT age interval
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'hymt_stat_activity'
+LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
+
+COMMENT ON FUNCTION @extschema@.hymt_stat_activity() IS
+'requests that are waiting or being answered';
+
+CREATE VIEW @extschema@.hymt_stat AS SELECT * FROM @extschema@.hymt_stat();
+
+CREATE VIEW @extschema@.hymt_stat_activity AS SELECT * FROM @extschema@.hymt_stat_activity();
+
+REVOKE ALL ON FUNCTION @extschema@.hymt_stat() FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_stat_reset() FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_stat_activity() FROM PUBLIC;
+REVOKE ALL ON TABLE @extschema@.hymt_stat FROM PUBLIC;
+GRANT SELECT ON TABLE @extschema@.hymt_stat TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.hymt_stat() TO pg_monitor;
+REVOKE ALL ON TABLE @extschema@.hymt_stat_activity FROM PUBLIC;
+GRANT SELECT ON TABLE @extschema@.hymt_stat_activity TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.hymt_stat_activity() TO pg_monitor;

@@ -1,0 +1,376 @@
+/*
+ * hymt.sql: everything that CREATE EXTENSION hymt makes. hymt--VERSION.sql is a copy of it.
+ *
+ * Signatures are complete: a defaulted argument added later would make an ambiguous overload. What a version lacks
+ * raises 0A000. Nothing is granted to PUBLIC: translating takes processor time from everybody.
+ */
+\echo Use "CREATE EXTENSION hymt" to load this file. \quit
+
+-- Translating: not STRICT, because a null source language means "detect it"; a null text gives null. STABLE, because
+-- the answer depends on the model that is loaded. The cost keeps the planner from calling it on rows that other
+-- conditions remove, and is low enough that statements are not compiled for it alone.
+
+CREATE FUNCTION @extschema@.hymt_translate(
+	text text,
+	src text,
+	tgt text,
+	context text DEFAULT NULL,
+	glossary text DEFAULT NULL,
+	format text DEFAULT 'text',
+	on_error text DEFAULT 'error',
+	options jsonb DEFAULT NULL
+) RETURNS text
+AS 'MODULE_PATHNAME', 'hymt_translate'
+LANGUAGE C STABLE PARALLEL SAFE COST 1000;
+
+COMMENT ON FUNCTION @extschema@.hymt_translate(text, text, text, text, text, text, text, jsonb) IS
+'translation of a text';
+
+CREATE FUNCTION @extschema@.hymt_translate(
+	text text[],
+	src text,
+	tgt text,
+	context text DEFAULT NULL,
+	glossary text DEFAULT NULL,
+	format text DEFAULT 'text',
+	on_error text DEFAULT 'error',
+	options jsonb DEFAULT NULL
+) RETURNS text[]
+AS 'MODULE_PATHNAME', 'hymt_translate_array'
+LANGUAGE C STABLE PARALLEL SAFE COST 1000;
+
+COMMENT ON FUNCTION @extschema@.hymt_translate(text[], text, text, text, text, text, text, jsonb) IS
+'translations of the elements of an array, made together';
+
+CREATE TYPE @extschema@.hymt_translation AS (
+	translation text,
+	source_lang text,
+	status text,				-- translated, unchanged, failed
+	failed_checks text[],
+	finish_reason text,			-- stop, length, loop; null when the model was not asked
+	cached boolean,
+	model text,
+	input_tokens int,
+	output_tokens int,
+	milliseconds double precision
+);
+
+CREATE FUNCTION @extschema@.hymt_translate_details(
+	text text,
+	src text,
+	tgt text,
+	context text DEFAULT NULL,
+	glossary text DEFAULT NULL,
+	format text DEFAULT 'text',
+	on_error text DEFAULT 'error',
+	options jsonb DEFAULT NULL
+) RETURNS @extschema@.hymt_translation
+AS 'MODULE_PATHNAME', 'hymt_translate_details'
+LANGUAGE C STABLE PARALLEL SAFE COST 1000;
+
+COMMENT ON FUNCTION @extschema@.hymt_translate_details(text, text, text, text, text, text, text, jsonb) IS
+'translation of a text and how it came about';
+
+CREATE FUNCTION @extschema@.hymt_translate_stream(
+	text text,
+	src text,
+	tgt text,
+	context text DEFAULT NULL,
+	glossary text DEFAULT NULL,
+	format text DEFAULT 'text',
+	on_error text DEFAULT 'error',
+	options jsonb DEFAULT NULL
+) RETURNS SETOF text
+AS 'MODULE_PATHNAME', 'hymt_translate_stream'
+LANGUAGE C STABLE PARALLEL SAFE COST 1000;
+
+COMMENT ON FUNCTION @extschema@.hymt_translate_stream(text, text, text, text, text, text, text, jsonb) IS
+'translation of a text in pieces, as they are generated';
+
+CREATE FUNCTION @extschema@.hymt_translate_json(
+	document jsonb,
+	src text,
+	tgt text,
+	paths text[],
+	context text DEFAULT NULL,
+	glossary text DEFAULT NULL,
+	format text DEFAULT 'text',
+	on_error text DEFAULT 'error',
+	options jsonb DEFAULT NULL
+) RETURNS jsonb
+AS 'MODULE_PATHNAME', 'hymt_translate_json'
+LANGUAGE C STABLE PARALLEL SAFE COST 1000;
+
+COMMENT ON FUNCTION @extschema@.hymt_translate_json(jsonb, text, text, text[], text, text, text, text, jsonb) IS
+'a document with the strings under dotted paths translated';
+
+-- Jobs.
+
+CREATE FUNCTION @extschema@.hymt_submit(
+	text text,
+	src text,
+	tgt text,
+	context text DEFAULT NULL,
+	glossary text DEFAULT NULL,
+	format text DEFAULT 'text',
+	on_error text DEFAULT 'error',
+	options jsonb DEFAULT NULL
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'hymt_submit'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_submit(text, text, text, text, text, text, text, jsonb) IS
+'begin a translation and return its job';
+
+CREATE FUNCTION @extschema@.hymt_result(
+	job bigint
+) RETURNS text
+AS 'MODULE_PATHNAME', 'hymt_result'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_result(bigint) IS
+'translation of a finished job, null before';
+
+CREATE FUNCTION @extschema@.hymt_wait(
+	job bigint,
+	timeout interval DEFAULT NULL
+) RETURNS text
+AS 'MODULE_PATHNAME', 'hymt_wait'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_wait(bigint, interval) IS
+'translation of a job, once it is finished';
+
+CREATE FUNCTION @extschema@.hymt_cancel(
+	job bigint
+) RETURNS boolean
+AS 'MODULE_PATHNAME', 'hymt_cancel'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_cancel(bigint) IS
+'give up a job';
+
+-- Columns.
+
+CREATE FUNCTION @extschema@.hymt_translate_trigger() RETURNS trigger
+AS 'MODULE_PATHNAME', 'hymt_translate_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.hymt_translate_trigger() IS
+'trigger (column, target column, source language, target language, on_error) that keeps a column translated';
+
+CREATE PROCEDURE @extschema@.hymt_translate_table(
+	rel regclass,
+	col name,
+	target_col name,
+	src text,
+	tgt text,
+	chunk_rows int DEFAULT 1000,
+	on_error text DEFAULT 'error'
+)
+AS 'MODULE_PATHNAME', 'hymt_translate_table'
+LANGUAGE C;
+
+COMMENT ON PROCEDURE @extschema@.hymt_translate_table(regclass, name, name, text, text, int, text) IS
+'fill a column with translations, committing after each chunk';
+
+CREATE FUNCTION @extschema@.hymt_manage_column(
+	rel regclass,
+	col name,
+	target_col name,
+	src text,
+	tgt text
+) RETURNS void
+AS 'MODULE_PATHNAME', 'hymt_manage_column'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_manage_column(regclass, name, name, text, text) IS
+'keep a column translated in the background';
+
+CREATE FUNCTION @extschema@.hymt_unmanage_column(
+	rel regclass,
+	target_col name
+) RETURNS void
+AS 'MODULE_PATHNAME', 'hymt_unmanage_column'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_unmanage_column(regclass, name) IS
+'stop keeping a column translated';
+
+CREATE FUNCTION @extschema@.hymt_set_translation(
+	text text,
+	src text,
+	tgt text,
+	translation text
+) RETURNS void
+AS 'MODULE_PATHNAME', 'hymt_set_translation'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_set_translation(text, text, text, text) IS
+'set a human translation, which wins over the model''s';
+
+-- Languages.
+
+CREATE FUNCTION @extschema@.hymt_detect_language(
+	text text
+) RETURNS text
+AS 'MODULE_PATHNAME', 'hymt_detect_language'
+LANGUAGE C STABLE PARALLEL SAFE COST 1000;
+
+COMMENT ON FUNCTION @extschema@.hymt_detect_language(text) IS
+'language of a text';
+
+CREATE FUNCTION @extschema@.hymt_languages(
+	OUT code text,
+	OUT english_name text,
+	OUT chinese_name text,
+	OUT supported boolean
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'hymt_languages_sql'
+LANGUAGE C STABLE PARALLEL SAFE ROWS 40;
+
+COMMENT ON FUNCTION @extschema@.hymt_languages() IS
+'languages, and whether the loaded model knows them';
+
+-- State.
+
+CREATE FUNCTION @extschema@.hymt_status(
+	OUT device int,
+	OUT state text,
+	OUT loading_phase text,
+	OUT loading_percent int,
+	OUT engine_pid int,
+	OUT worker_pid int,
+	OUT model text,
+	OUT family text,
+	OUT fingerprint text,
+	OUT parameters bigint,
+	OUT "precision" text,
+	OUT weight_bytes bigint,
+	OUT hardware text,
+	OUT threads int,
+	OUT max_context int,
+	OUT slots int,
+	OUT slots_in_use int,
+	OUT queue_bytes bigint,
+	OUT queue_bytes_in_use bigint,
+	OUT requests bigint,
+	OUT steps bigint,
+	OUT rows_per_step double precision,
+	OUT uptime interval,
+	OUT restarts bigint,
+	OUT last_error text,
+	OUT last_error_at timestamptz
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'hymt_status'
+LANGUAGE C VOLATILE PARALLEL SAFE ROWS 1;
+
+COMMENT ON FUNCTION @extschema@.hymt_status() IS
+'state of each device';
+
+CREATE FUNCTION @extschema@.hymt_health(
+	OUT ok boolean,
+	OUT reason text
+) RETURNS record
+AS 'MODULE_PATHNAME', 'hymt_health'
+LANGUAGE C VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_health() IS
+'whether translations can be had now, and if not, why';
+
+CREATE FUNCTION @extschema@.hymt_stat(
+	OUT database name,
+	OUT role name,
+	OUT calls bigint,
+	OUT translated bigint,
+	OUT unchanged bigint,
+	OUT cached bigint,
+	OUT failed bigint,
+	OUT input_tokens bigint,
+	OUT output_tokens bigint,
+	OUT wait_milliseconds double precision
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'hymt_stat'
+LANGUAGE C VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_stat() IS
+'counters by database and role';
+
+CREATE FUNCTION @extschema@.hymt_stat_activity(
+	OUT pid int,
+	OUT database name,
+	OUT role name,
+	OUT state text,
+	OUT device int,
+	OUT source_lang text,
+	OUT target_lang text,
+	OUT text_bytes bigint,
+	OUT submitted timestamptz
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'hymt_stat_activity'
+LANGUAGE C VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_stat_activity() IS
+'requests in the queue';
+
+CREATE FUNCTION @extschema@.hymt_stat_progress(
+	OUT pid int,
+	OUT relation regclass,
+	OUT target_col name,
+	OUT rows_total bigint,
+	OUT rows_done bigint,
+	OUT rows_failed bigint,
+	OUT started timestamptz
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'hymt_stat_progress'
+LANGUAGE C VOLATILE PARALLEL SAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_stat_progress() IS
+'progress of hymt_translate_table';
+
+CREATE VIEW @extschema@.hymt_status AS SELECT * FROM @extschema@.hymt_status();
+
+CREATE VIEW @extschema@.hymt_stat AS SELECT * FROM @extschema@.hymt_stat();
+
+CREATE VIEW @extschema@.hymt_stat_activity AS SELECT * FROM @extschema@.hymt_stat_activity();
+
+CREATE VIEW @extschema@.hymt_stat_progress AS SELECT * FROM @extschema@.hymt_stat_progress();
+
+-- The database's owner grants; who watches the server may watch hymt.
+
+REVOKE ALL ON FUNCTION @extschema@.hymt_translate(text, text, text, text, text, text, text, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_translate(text[], text, text, text, text, text, text, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_translate_details(text, text, text, text, text, text, text, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_translate_stream(text, text, text, text, text, text, text, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_translate_json(jsonb, text, text, text[], text, text, text, text, jsonb)
+	FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_submit(text, text, text, text, text, text, text, jsonb) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_result(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_wait(bigint, interval) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_cancel(bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_translate_trigger() FROM PUBLIC;
+REVOKE ALL ON PROCEDURE @extschema@.hymt_translate_table(regclass, name, name, text, text, int, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_manage_column(regclass, name, name, text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_unmanage_column(regclass, name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_set_translation(text, text, text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_detect_language(text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_languages() FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_status() FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_health() FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_stat() FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_stat_activity() FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_stat_progress() FROM PUBLIC;
+
+REVOKE ALL ON TABLE @extschema@.hymt_status FROM PUBLIC;
+GRANT SELECT ON TABLE @extschema@.hymt_status TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.hymt_status() TO pg_monitor;
+REVOKE ALL ON TABLE @extschema@.hymt_stat FROM PUBLIC;
+GRANT SELECT ON TABLE @extschema@.hymt_stat TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.hymt_stat() TO pg_monitor;
+REVOKE ALL ON TABLE @extschema@.hymt_stat_activity FROM PUBLIC;
+GRANT SELECT ON TABLE @extschema@.hymt_stat_activity TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.hymt_stat_activity() TO pg_monitor;
+REVOKE ALL ON TABLE @extschema@.hymt_stat_progress FROM PUBLIC;
+GRANT SELECT ON TABLE @extschema@.hymt_stat_progress TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.hymt_stat_progress() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.hymt_health() TO pg_monitor;
