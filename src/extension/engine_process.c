@@ -345,7 +345,8 @@ emit_line(HymtEngineProcess *process)
 	if (TimestampDifferenceExceeds(process->log_window, now, LOG_PERIOD_MS))
 	{
 		if (process->log_dropped > 0)
-			ereport(LOG, (errmsg("hymt engine: %d more lines were not logged", process->log_dropped)));
+			ereport(LOG, (errmsg("hymt: engine (PID %d): %d more lines were not logged", (int) process->pid,
+								 process->log_dropped)));
 		process->log_window = now;
 		process->log_lines = process->log_dropped = 0;
 	}
@@ -360,7 +361,7 @@ emit_line(HymtEngineProcess *process)
 	length = pg_encoding_mbcliplen(PG_UTF8, process->line, length, HYMT_LOG_LINE_MAX);
 	process->line[length] = '\0';
 	sanitise_line(process->line, length);
-	ereport(LOG, (errmsg("hymt engine: %s", process->line)));
+	ereport(LOG, (errmsg("hymt: engine (PID %d): %s", (int) process->pid, process->line)));
 }
 
 bool

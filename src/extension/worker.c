@@ -44,6 +44,42 @@ publish_in_flight(void)
 	hymt_worker_unlock_device(false);
 }
 
+static const char *
+activity(void)
+{
+	static char text[64];
+
+	switch (hymt_worker->phase)
+	{
+		case HYMT_DEVICE_READY:
+			snprintf(text, sizeof(text), "hymt: requests in flight: %d", hymt_worker->in_flight);
+			return text;
+		case HYMT_DEVICE_LOADING:
+			return "hymt: the model is loading";
+		case HYMT_DEVICE_RESTARTING:
+			return "hymt: the engine is being restarted";
+		case HYMT_DEVICE_REFUSED:
+			return "hymt: the model could not be loaded";
+		default:
+			return "hymt: the engine is starting";
+	}
+}
+
+/* What pg_stat_activity shows of this process; told when it changes. */
+static void
+report_activity(void)
+{
+	static HymtDevicePhase told_phase = HYMT_DEVICE_NO_WORKER;
+	static int	told_in_flight = -1;
+	bool		idle = hymt_worker->phase == HYMT_DEVICE_READY && hymt_worker->in_flight == 0;
+
+	if (told_phase == hymt_worker->phase && told_in_flight == hymt_worker->in_flight)
+		return;
+	told_phase = hymt_worker->phase;
+	told_in_flight = hymt_worker->in_flight;
+	pgstat_report_activity(idle ? STATE_IDLE : STATE_RUNNING, activity());
+}
+
 /* Whether the engine owes progress: it is loading, or has something to do. */
 static bool
 owes_progress(void)
@@ -138,6 +174,7 @@ turn(void)
 	if (hymt_worker->conversing)
 		hymt_link_write(&hymt_worker->link, hymt_worker->process.socket);
 	publish_in_flight();
+	report_activity();
 }
 
 /* Milliseconds until the next thing that happens by itself. */
@@ -159,10 +196,12 @@ sleep_ms(void)
 static void
 wait_for_work(void)
 {
-	static uint32 wait_event = 0;
+	static uint32 idle_event = 0;
+	static uint32 engine_event = 0;
 	static int	socket = -1;
 	static int	log = -1;
 	bool		write = hymt_worker->conversing && hymt_link_unsent(&hymt_worker->link) > 0;
+	bool		idle = hymt_worker->link.ready && hymt_worker->in_flight == 0;
 	WaitEvent	event;
 
 	if (hymt_worker->wait_set == NULL || socket != hymt_worker->process.socket || log != hymt_worker->process.log)
@@ -178,7 +217,9 @@ wait_for_work(void)
 						WL_SOCKET_READABLE | (write ? WL_SOCKET_WRITEABLE : 0), NULL);
 		hymt_worker->waits_for_write = write;
 	}
-	WaitEventSetWait(hymt_worker->wait_set, sleep_ms(), &event, 1, hymt_wait_event(&wait_event, "HymtWorker"));
+	WaitEventSetWait(hymt_worker->wait_set, sleep_ms(), &event, 1,
+					 idle ? hymt_wait_event(&idle_event, "HymtWorkerIdle") :
+					 hymt_wait_event(&engine_event, "HymtEngine"));
 	ResetLatch(MyLatch);
 }
 
@@ -250,6 +291,8 @@ init_worker(int number)
 static void
 recover_from_error(void)
 {
+	static uint32 event = 0;
+
 	error_context_stack = NULL;
 	HOLD_INTERRUPTS();
 	EmitErrorReport();
@@ -259,7 +302,8 @@ recover_from_error(void)
 	FlushErrorState();
 	RESUME_INTERRUPTS();
 	/* An error that comes back at once must not fill the log. */
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000, PG_WAIT_EXTENSION);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000,
+					 hymt_wait_event(&event, "HymtWorkerError"));
 }
 
 void

@@ -148,7 +148,7 @@ hymt_worker_start_engine(void)
 	hymt_worker_note_progress();
 	/* A refused model is tried again and again: said once in the log, not at every attempt. */
 	if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
-		ereport(LOG, (errmsg("hymt engine (PID %d) started for model \"%s\"",
+		ereport(LOG, (errmsg("hymt: engine (PID %d) started for model \"%s\"",
 							 (int) hymt_worker->process.pid, hymt_worker->used.model)));
 	hymt_worker_set_phase(HYMT_DEVICE_STARTING);
 }
@@ -223,7 +223,7 @@ engine_gone(pid_t pid, int status)
 
 	describe_end(status, what, sizeof(what));
 	if (hymt_worker->ending != ENDING_REFUSED || hymt_worker->phase != HYMT_DEVICE_REFUSED)
-		ereport(LOG, (errmsg("hymt engine (PID %d) %s; requests in flight: %d", (int) pid, what,
+		ereport(LOG, (errmsg("hymt: engine (PID %d) %s; requests in flight: %d", (int) pid, what,
 							 hymt_worker->in_flight_at_end)));
 	if (hymt_worker->ending == ENDING_PLANNED)
 	{

@@ -55,7 +55,7 @@ handle_ready(const HymtMessage *message)
 	device->sqlstate = 0;
 	hymt_worker_unlock_device(false);
 	hymt_worker_set_phase(HYMT_DEVICE_READY);
-	ereport(LOG, (errmsg("hymt engine (PID %d) is ready", (int) hymt_worker->process.pid)));
+	ereport(LOG, (errmsg("hymt: engine (PID %d) is ready", (int) hymt_worker->process.pid)));
 }
 
 /*
@@ -71,7 +71,7 @@ handle_refused(const HymtMessage *message)
 	hymt_worker->sqlstate = 0;
 	hymt_worker_copy_text(hymt_worker->message, sizeof(hymt_worker->message), message->text);
 	if (first)
-		ereport(LOG, (errmsg("hymt engine (PID %d) refused model \"%s\": %s", (int) hymt_worker->process.pid,
+		ereport(LOG, (errmsg("hymt: engine (PID %d) refused model \"%s\": %s", (int) hymt_worker->process.pid,
 							 hymt_worker->used.model, hymt_worker->message)));
 	hymt_worker_publish_error();
 	hymt_worker_end_conversation(ENDING_REFUSED);

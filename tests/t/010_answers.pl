@@ -87,7 +87,7 @@ for (1 .. 250)
 	last if $log =~ /mock line 5 of 5/;
 	usleep(20_000);
 }
-like($log, qr/LOG:  hymt engine: mock line 1 of 5\n/, 'its lines are in the log');
+like($log, qr/LOG:  hymt: engine \(PID \d+\): mock line 1 of 5\n/, 'its lines are in the log');
 unlike($log, qr/[^\n\t\x20-\x7e\x80-\xff]/, 'without control characters');
 
 # A flood of them is cut.
