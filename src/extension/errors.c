@@ -76,6 +76,12 @@ hymt_raise_outcome(const HymtOutcome *outcome)
 			 has_detail ? errdetail_internal("%s", hymt_text_to_server(outcome->text, outcome->text_length)) : 0));
 }
 
+bool
+hymt_layout_fits(void)
+{
+	return hymt_shared->magic == HYMT_LAYOUT_MAGIC && hymt_shared->layout_version == HYMT_LAYOUT_VERSION;
+}
+
 void
 hymt_check_preloaded(void)
 {
@@ -84,7 +90,7 @@ hymt_check_preloaded(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("hymt must be loaded when the server starts"),
 				 errhint("Add hymt to shared_preload_libraries and restart PostgreSQL.")));
-	if (hymt_shared->magic != HYMT_LAYOUT_MAGIC || hymt_shared->layout_version != HYMT_LAYOUT_VERSION)
+	if (!hymt_layout_fits())
 		ereport(ERROR,
 				(errcode(ERRCODE_HYMT_VERSION_SKEW),
 				 errmsg("the library of hymt does not fit the running server"),

@@ -45,6 +45,9 @@ HYMT_NORETURN extern void hymt_raise_outcome(const HymtOutcome *outcome);
 /* Raises ERROR unless hymt is preloaded and layout versions agree. */
 extern void hymt_check_preloaded(void);
 
+/* Preloaded: whether shared memory was laid out by a library like this one. */
+extern bool hymt_layout_fits(void);
+
 /* --- worker (worker.c, engine_process.c) -------------------------------------------------------------------------- */
 
 extern void hymt_register_workers(void);	/* from _PG_init, while preloading */

@@ -176,9 +176,8 @@ new_request(void)
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
-/* Higher is better. */
-static int
-phase_rank(HymtDevicePhase phase)
+int
+hymt_phase_rank(HymtDevicePhase phase)
 {
 	switch (phase)
 	{
@@ -206,7 +205,7 @@ look_at_devices(Service *service)
 
 	for (int i = 1; i < hymt_shared->device_count; i++)
 	{
-		if (phase_rank(hymt_shared->device[i].phase) > phase_rank(best->phase))
+		if (hymt_phase_rank(hymt_shared->device[i].phase) > hymt_phase_rank(best->phase))
 			best = &hymt_shared->device[i];
 	}
 	service->phase = best->phase;
@@ -392,8 +391,8 @@ sleep_on_slot_freed(long timeout)
  * Texts of requests may take half of queue memory, so that answers always find room: with all of it taken by requests,
  * no answer could come back and no request would ever leave.
  */
-static Size
-bytes_for_requests(void)
+Size
+hymt_bytes_for_requests(void)
 {
 	return hymt_shared->bytes_limit / 2;
 }
@@ -401,7 +400,7 @@ bytes_for_requests(void)
 static void
 check_length(Size length)
 {
-	Size		limit = Min(bytes_for_requests(), HYMT_FRAME_MAX_BODY - sizeof(HymtRequest));
+	Size		limit = Min(hymt_bytes_for_requests(), HYMT_FRAME_MAX_BODY - sizeof(HymtRequest));
 
 	if (length <= HYMT_FRAME_MAX_BODY && hymt_text_cost(length) <= limit)
 		return;
@@ -439,7 +438,7 @@ reserve(HymtRequestHandle *request, const HymtRequestSpec *spec, Size cost, bool
 		hymt_stat_requested();
 	request->counted = true;
 	*alone = hymt_shared->bytes_used == 0;
-	if (hymt_shared->bytes_used + cost <= bytes_for_requests())
+	if (hymt_shared->bytes_used + cost <= hymt_bytes_for_requests())
 		slot = hymt_slot_take();
 	if (slot != NULL)
 	{

@@ -199,6 +199,12 @@ extern void hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome);
 extern void hymt_request_release(HymtRequestHandle *request);
 extern void hymt_queue_register_callbacks(void);	/* from _PG_init: resource release callback */
 
+/* How soon an answer can be hoped for from a device in that phase: higher is better. */
+extern int	hymt_phase_rank(HymtDevicePhase phase);
+
+/* Texts of requests may take so much of queue memory, so that answers always find room. */
+extern Size hymt_bytes_for_requests(void);
+
 /* --- workers (queue_worker.c) ------------------------------------------------------------------------------------ */
 
 typedef struct HymtClaim

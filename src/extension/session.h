@@ -6,6 +6,13 @@
 
 #include "hymt.h"
 
+#include "access/tupdesc.h"
+
+/* --- status.c ----------------------------------------------------------------------------------------------------- */
+
+/* Raises MT006 when a function is declared with other columns than this library has: by a script of another version. */
+extern void hymt_check_columns(TupleDesc descriptor, int count);
+
 /* --- encoding.c -------------------------------------------------------------------------------------------------- */
 
 /*

@@ -193,17 +193,6 @@ add_counter(Row *row, uint64 counter)
 	add(row, Int64GetDatum((int64) counter));
 }
 
-/* A script of another version declares other columns. */
-static void
-check_columns(const TupleDesc descriptor, int count)
-{
-	if (descriptor->natts != count)
-		ereport(ERROR,
-				(errcode(ERRCODE_HYMT_VERSION_SKEW),
-				 errmsg("the functions of extension hymt do not fit its library"),
-				 errhint("Run ALTER EXTENSION hymt UPDATE.")));
-}
-
 /*
  * The time, in ms, that a share of all took at most: interpolated inside of its bucket, as if those in it were spread
  * evenly. Of the last bucket only its lower bound is known.
@@ -262,7 +251,7 @@ hymt_stat(PG_FUNCTION_ARGS)
 	hymt_check_preloaded();
 	if (get_call_result_type(fcinfo, NULL, &descriptor) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "hymt_stat must return columns");
-	check_columns(descriptor, STAT_COLUMNS);
+	hymt_check_columns(descriptor, STAT_COLUMNS);
 
 	LWLockAcquire(hymt_shared->lock, LW_SHARED);
 	stat = hymt_shared->stat;
@@ -426,7 +415,7 @@ hymt_stat_activity(PG_FUNCTION_ARGS)
 
 	hymt_check_preloaded();
 	InitMaterializedSRF(fcinfo, 0);
-	check_columns(result->setDesc, ACTIVITY_COLUMNS);
+	hymt_check_columns(result->setDesc, ACTIVITY_COLUMNS);
 	slots = copy_slots(&count);
 	for (int i = 0; i < count; i++)
 	{

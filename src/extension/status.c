@@ -1,9 +1,11 @@
 /*
- * status.c: what the devices are doing, and which languages there are.
+ * status.c: what the devices are doing, whether translations can be had, and which languages there are.
  *
  * Runs in backends. Reads shared memory under the queue lock, one copy at a time, and writes nothing.
  */
 #include "session.h"
+
+#include <limits.h>
 
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -179,10 +181,10 @@ fill_row(Row *row, int number, const DeviceView *view)
 		set(row, STATUS_LAST_ERROR_AT, TimestampTzGetDatum(device->last_error_at));
 }
 
-static void
-check_columns(FunctionCallInfo fcinfo, int count)
+void
+hymt_check_columns(TupleDesc descriptor, int count)
 {
-	if (((ReturnSetInfo *) fcinfo->resultinfo)->setDesc->natts != count)
+	if (descriptor->natts != count)
 		ereport(ERROR,
 				(errcode(ERRCODE_HYMT_VERSION_SKEW),
 				 errmsg("the functions of extension hymt do not fit its library"),
@@ -196,7 +198,7 @@ hymt_status(PG_FUNCTION_ARGS)
 
 	hymt_check_preloaded();
 	InitMaterializedSRF(fcinfo, 0);
-	check_columns(fcinfo, STATUS_COUNT);
+	hymt_check_columns(result->setDesc, STATUS_COUNT);
 	for (int i = 0; i < hymt_shared->device_count; i++)
 	{
 		DeviceView	view;
@@ -209,51 +211,102 @@ hymt_status(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-/* Why no translation can be had now; NULL when one can. */
-static const char *
-ailment(void)
-{
-	const char *reason = "no worker process of hymt is running";
+/* --- health ------------------------------------------------------------------------------------------------------- */
 
+/* What decides whether translations can be had; of the devices the one from which they can be hoped for soonest. */
+typedef struct Health
+{
+	HymtDevicePhase phase;
+	int			percent;
+	char		loading_phase[HYMT_NAME_MAX];
+	char		last_error[HYMT_MESSAGE_MAX];
+	int			queued;
+	bool		full;			/* no slot, or no memory for another text */
+	TimestampTz progress_at;
+} Health;
+
+static void
+look(Health *health)
+{
+	const HymtDeviceState *best = &hymt_shared->device[0];
+
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	for (int i = 1; i < hymt_shared->device_count; i++)
+	{
+		if (hymt_phase_rank(hymt_shared->device[i].phase) > hymt_phase_rank(best->phase))
+			best = &hymt_shared->device[i];
+	}
+	health->phase = best->phase;
+	health->percent = best->loading_percent;
+	memcpy(health->loading_phase, best->loading_phase, HYMT_NAME_MAX);
+	memcpy(health->last_error, best->last_error, HYMT_MESSAGE_MAX);
+	health->queued = hymt_shared->queued_count;
+	health->full = hymt_shared->free_count == 0 || hymt_shared->bytes_used >= hymt_bytes_for_requests();
+	health->progress_at = hymt_shared->progress_at;
+	LWLockRelease(hymt_shared->lock);
+}
+
+/* A string of shared memory, from the engine, in the server encoding. */
+static char *
+shared_string(const char *string, Size size)
+{
+	return hymt_text_to_server(string, strnlen(string, size));
+}
+
+/* Nothing happens although there is something to do: the worker ends an engine that hangs long before. */
+static bool
+is_stalled(const Health *health)
+{
+	return health->queued > 0 &&
+		TimestampDifferenceExceeds(health->progress_at, GetCurrentTimestamp(), Min(hymt_engine_timeout, INT_MAX / 2) * 2);
+}
+
+/* What is to be said, or NULL; *ok: whether translations can be had now. */
+static const char *
+diagnose(bool *ok)
+{
+	Health		health;
+
+	*ok = false;
 	if (hymt_shared == NULL)
 		return "hymt is not in shared_preload_libraries";
-	for (int i = 0; i < hymt_shared->device_count; i++)
+	if (!hymt_layout_fits())
+		return "the library of hymt does not fit the running server: restart PostgreSQL";
+	look(&health);
+	switch (health.phase)
 	{
-		DeviceView	view;
-
-		copy_device(i, &view);
-		switch (view.device.phase)
-		{
-			case HYMT_DEVICE_READY:
-				return NULL;
-			case HYMT_DEVICE_STARTING:
-			case HYMT_DEVICE_LOADING:
-				reason = "the model is still loading";
-				break;
-			case HYMT_DEVICE_RESTARTING:
-				reason = "the engine is being restarted";
-				break;
-			case HYMT_DEVICE_REFUSED:
-				reason = "the model could not be loaded";
-				break;
-			case HYMT_DEVICE_NO_WORKER:
-				break;
-		}
+		case HYMT_DEVICE_READY:
+			if (is_stalled(&health))
+				return "the queue is stalled: no progress for twice hymt.engine_timeout";
+			*ok = true;
+			return health.full ? "the queue is full: callers wait for a place in it" : NULL;
+		case HYMT_DEVICE_STARTING:
+			return "the engine is starting";
+		case HYMT_DEVICE_LOADING:
+			return psprintf("the model is loading (%s, %d %%)",
+							shared_string(health.loading_phase, HYMT_NAME_MAX), health.percent);
+		case HYMT_DEVICE_RESTARTING:
+			return psprintf("the engine is being restarted: %s", shared_string(health.last_error, HYMT_MESSAGE_MAX));
+		case HYMT_DEVICE_REFUSED:
+			return psprintf("the model could not be loaded: %s", shared_string(health.last_error, HYMT_MESSAGE_MAX));
+		case HYMT_DEVICE_NO_WORKER:
+			break;
 	}
-	return reason;
+	return "no worker process of hymt is running";
 }
 
 Datum
 hymt_health(PG_FUNCTION_ARGS)
 {
 	TupleDesc	descriptor;
-	const char *reason = ailment();
+	bool		ok;
+	const char *reason = diagnose(&ok);
 	Datum		values[2];
 	bool		nulls[2] = {false, reason == NULL};
 
 	if (get_call_result_type(fcinfo, NULL, &descriptor) != TYPEFUNC_COMPOSITE || descriptor->natts != 2)
 		elog(ERROR, "hymt_health must return two columns");
-	values[0] = BoolGetDatum(reason == NULL);
+	values[0] = BoolGetDatum(ok);
 	values[1] = reason == NULL ? (Datum) 0 : CStringGetTextDatum(reason);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls)));
 }
@@ -307,7 +360,7 @@ hymt_languages_sql(PG_FUNCTION_ARGS)
 	bool		loaded = loaded_languages(list);
 
 	InitMaterializedSRF(fcinfo, 0);
-	check_columns(fcinfo, 4);
+	hymt_check_columns(result->setDesc, 4);
 	for (int i = 0; i < hymt_language_count; i++)
 	{
 		const HymtLanguage *language = &hymt_languages[i];
