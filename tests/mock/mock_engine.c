@@ -37,7 +37,12 @@
  * after "mock-" ("mock-credits-4" is "credits 4"):
  *
  *      exit-at-start, exit-while-loading, crash-once, hang-at-start, silent, garbage-hello, wrong-version,
- *      refuse NAME, load-slow SECONDS, credits N, step MILLISECONDS
+ *      refuse NAME, load-slow SECONDS, credits N, step MILLISECONDS,
+ *      at MOMENT FAULT         FAULT happens once at that moment, to the first engine that comes there; it leaves a
+ *                              file `happened` in the model directory. Moments: start (before HELLO), hello (after
+ *                              it), loading, ready (just after READY), idle, step (with requests in it), answering
+ *                              (in the middle of an answer). Faults: crash, abort, exit, garbage, cut (half a frame,
+ *                              then exit), half (half a frame, then nothing any more), hang, close, late (a pause)
  */
 #include <errno.h>
 #include <poll.h>
@@ -52,6 +57,8 @@
 #include "frames.h"
 
 #define HEARTBEAT_MS 200
+#define IDLE_MS 100				/* without requests, before the moment "idle" has come */
+#define LATE_MS 700				/* the pause of the fault "late" */
 #define NEVER INT64_MAX
 
 typedef struct Request
@@ -73,12 +80,14 @@ static struct
 	const char *family;
 	char		fault[64];
 	char		fault_argument[64];
+	char		fault_at_moment[64];	/* of "at" */
 	uint32_t	credits;
 	int			step_ms;
 	Request    *requests;
 	HymtHeartbeat beat;
 	bool		stalled;
 	int64_t		reads_again;	/* ms */
+	int64_t		idle_since;		/* ms */
 }			mock = {.fd = -1, .credits = 32, .step_ms = 5, .family = "mock"};
 
 static const struct
@@ -173,16 +182,26 @@ send_bytes(const void *data, size_t length, size_t piece)
 	}
 }
 
+static bool moment_has_come(const char *moment);
+static void misbehave(const char *how);
+
 /* Sends the first `most` bytes of a frame. */
 static void
 send_frame(HymtFrameType type, const void *fixed, size_t fixed_length, const HymtPart *parts, int nparts,
 		   size_t most, size_t piece)
 {
 	HymtBytes	out = {0};
+	size_t		begun = 0;
 
 	if (!hymt_frame_append(&out, type, fixed, fixed_length, parts, nparts))
 		abort();
-	send_bytes(out.data, most < out.end ? most : out.end, piece);
+	if (type == HYMT_FRAME_RESULT && moment_has_come("answering"))
+	{
+		begun = sizeof(HymtFrameHeader) + 8;
+		send_bytes(out.data, begun, 0);
+		misbehave(mock.fault_at_moment);
+	}
+	send_bytes(out.data + begun, (most < out.end ? most : out.end) - begun, piece);
 	hymt_bytes_free(&out);
 }
 
@@ -244,6 +263,71 @@ send_heartbeat(void)
 	for (Request *request = mock.requests; request != NULL; request = request->next)
 		mock.beat.running++;
 	send_frame(HYMT_FRAME_HEARTBEAT, &mock.beat, sizeof(mock.beat), NULL, 0, SIZE_MAX, 0);
+}
+
+/* --- faults at a moment ------------------------------------------------------------------------------------------ */
+
+/* True once: when the fault of this moment is to happen now. Leaves the mark that it has. */
+static bool
+moment_has_come(const char *moment)
+{
+	char		path[4096];
+	FILE	   *mark;
+
+	if (strcmp(mock.fault, "at") != 0 || strcmp(mock.fault_argument, moment) != 0)
+		return false;
+	snprintf(path, sizeof(path), "%s/happened", mock.model);
+	if (access(path, F_OK) == 0)
+		return false;
+	mark = fopen(path, "w");
+	if (mark == NULL)
+		abort();
+	fclose(mark);
+	return true;
+}
+
+/* Returns after garbage, which the worker must not survive, and after a pause, which it must. */
+static void
+misbehave(const char *how)
+{
+	bool		half = strcmp(how, "half") == 0;
+
+	if (strcmp(how, "crash") == 0)
+		crash();
+	else if (strcmp(how, "abort") == 0)
+		abort();
+	else if (strcmp(how, "exit") == 0)
+		exit(4);
+	else if (strcmp(how, "garbage") == 0)
+		send_bytes("this is not a frame, is it? it is at least as long as a header", 62, 0);
+	else if (half || strcmp(how, "cut") == 0)
+	{
+		send_frame(HYMT_FRAME_HEARTBEAT, &mock.beat, sizeof(mock.beat), NULL, 0, sizeof(HymtFrameHeader) + 4, 0);
+		if (half)
+			hang();
+		exit(0);
+	}
+	else if (strcmp(how, "hang") == 0)
+		hang();
+	else if (strcmp(how, "close") == 0)
+	{
+		close(mock.fd);
+		hang();
+	}
+	else if (strcmp(how, "late") == 0)
+		sleep_ms(LATE_MS);
+	else
+	{
+		fprintf(stderr, "unknown fault %s\n", how);
+		exit(2);
+	}
+}
+
+static void
+at_moment(const char *moment)
+{
+	if (moment_has_come(moment))
+		misbehave(mock.fault_at_moment);
 }
 
 static void
@@ -463,6 +547,7 @@ run_step(void)
 	mock.beat.steps++;
 	mock.beat.rows += (uint64_t) in_step;
 	mock.beat.sequence_steps += (uint64_t) in_step;
+	at_moment("step");
 
 	for (Request **link = &mock.requests; *link != NULL && !mock.stalled;)
 	{
@@ -592,6 +677,7 @@ serve(void)
 	int64_t		next_step = now_ms();
 	int64_t		next_beat = now_ms();
 
+	mock.idle_since = now_ms();
 	for (;;)
 	{
 		int64_t		now = now_ms();
@@ -616,6 +702,10 @@ serve(void)
 			send_heartbeat();
 			next_beat = now + HEARTBEAT_MS;
 		}
+		if (mock.requests != NULL)
+			mock.idle_since = now;
+		else if (now >= mock.idle_since + IDLE_MS)
+			at_moment("idle");
 	}
 }
 
@@ -654,7 +744,7 @@ read_fault(void)
 			line[0] = '\0';
 		fclose(file);
 	}
-	sscanf(line, "%63s %63s", mock.fault, mock.fault_argument);
+	sscanf(line, "%63s %63s %63s", mock.fault, mock.fault_argument, mock.fault_at_moment);
 }
 
 static bool
@@ -685,12 +775,15 @@ start(void)
 		exit(1);
 	if (fault("silent"))
 		hang();
+	at_moment("start");
 	if (fault("garbage-hello"))
 		send_bytes("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", 47, 0);
 	send_hello(fault("wrong-version") ? HYMT_PROTOCOL_VERSION + 1 : HYMT_PROTOCOL_VERSION);
 	if (fault("hang-at-start"))
 		hang();
+	at_moment("hello");
 	send_loading("reading nothing", 0);
+	at_moment("loading");
 	if (fault("exit-while-loading"))
 		exit(3);
 	if (fault("crash-once"))
@@ -720,6 +813,7 @@ start(void)
 	if (fault("step"))
 		mock.step_ms = atoi(mock.fault_argument);
 	send_ready();
+	at_moment("ready");
 }
 
 int

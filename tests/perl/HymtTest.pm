@@ -2,6 +2,9 @@
 #
 # Tests never assert fine timing, only that nothing waits for an engine that sleeps half a minute; everything that takes
 # time is polled for, with a generous limit.
+#
+# Tests are made of scenarios. At the end of each the harness itself checks that every server it knows has all slots and
+# all bytes of its queue back, whatever the scenario was about, and ends the sessions that a failed one has left.
 package HymtTest;
 
 use strict;
@@ -18,10 +21,10 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(
-  hymt_node model_directory use_model
+  hymt_node watch model_directory use_model scenario
   translate background finish session_pid
   status wait_until wait_for_status wait_for_slots wait_for_all_free
-  server_identity is_undisturbed process_lives wait_for_end
+  server_identity is_undisturbed process_lives wait_for_end anonymous_kb
   PROMPT_SECONDS);
 
 # An end that was asked for comes within 0.1 s on an idle machine; this is what a busy one may take, and far below the
@@ -29,9 +32,11 @@ our @EXPORT = qw(
 use constant PROMPT_SECONDS => 5;
 
 # How long anything may take before a test gives up on it.
-use constant LIMIT_SECONDS => 60;
+use constant LIMIT_SECONDS => $ENV{HYMT_TEST_LIMIT} // 60;
 
 my $number_of_sessions = 0;
+my @watched;			# nodes whose queue is looked at after each scenario
+my @unfinished;			# sessions in the background
 
 # The mock engine where the server's user can execute it, whoever owns the checkout.
 sub mock_engine
@@ -58,14 +63,15 @@ sub model_directory
 	return $directory;
 }
 
-# A running server with hymt, the mock engine and the extension. Options: model => name or path, conf => more settings.
+# A running server with hymt, the mock engine and the extension. Options: model => name or path, conf => more settings,
+# init => arguments of init.
 sub hymt_node
 {
 	my ($name, %option) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 	my $model = $option{model} // 'mock-plain';
 
-	$node->init;
+	$node->init(@{ $option{init} // [] });
 	$model = model_directory($node, $model) unless $model =~ m{/};
 	my $engine = mock_engine($node);
 	$node->append_conf('postgresql.conf', <<"END");
@@ -78,7 +84,40 @@ END
 	$node->append_conf('postgresql.conf', $option{conf}) if defined $option{conf};
 	$node->start;
 	$node->safe_psql('postgres', 'CREATE EXTENSION hymt');
+	watch($node);
 	return $node;
+}
+
+# From now on this node's queue has to be empty after every scenario in which the node runs.
+sub watch
+{
+	my ($node) = @_;
+
+	push @watched, $node;
+	return;
+}
+
+# One subtest. An exception in it fails it and nothing else; what it leaves in a queue fails it, too.
+sub scenario
+{
+	my ($name, $code) = @_;
+	my %was_there = map { $_ => 1 } @unfinished;
+
+	return subtest $name => sub {
+		eval { $code->(); 1 } or fail("it came to its end: $@");
+		foreach my $session (grep { !$was_there{$_} } @unfinished)
+		{
+			diag("left behind: $session->{sql}");
+			$session->{run}->kill_kill;
+			$session->{node}->psql('postgres',
+				"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '$session->{name}'");
+		}
+		@unfinished = grep { $was_there{$_} } @unfinished;
+		foreach my $node (grep { defined $_->{_pid} } @watched)
+		{
+			wait_for_all_free($node, $node->name);
+		}
+	};
 }
 
 # Change hymt.model (name or path) and reload.
@@ -109,7 +148,9 @@ sub translate
 sub background
 {
 	my ($node, $sql, %option) = @_;
-	my %session = (out => '', err => '', begun => time, sql => $sql, name => 'hymt_test_' . ++$number_of_sessions);
+	my %session = (out => '', err => '', begun => time, sql => $sql, node => $node);
+
+	$session{name} = 'hymt_test_' . ++$number_of_sessions;
 	my $script = $node->basedir . "/$session{name}.sql";
 	local $ENV{PGAPPNAME} = $session{name};
 
@@ -120,6 +161,7 @@ sub background
 			'-d', $node->connstr($option{database} // 'postgres')
 		],
 		'<', File::Spec->devnull, '>', \$session{out}, '2>', \$session{err});
+	push @unfinished, \%session;
 	return \%session;
 }
 
@@ -128,6 +170,8 @@ sub finish
 {
 	my ($session) = @_;
 	my $since = time;
+
+	@unfinished = grep { $_ != $session } @unfinished;
 
 	while ($session->{run}->pumpable && time < $since + LIMIT_SECONDS)
 	{
@@ -150,7 +194,7 @@ sub finish
 sub session_pid
 {
 	my ($node, $session) = @_;
-	my $query = "SELECT pid FROM pg_stat_activity WHERE application_name = '$session->{name}'";
+	my $query = "SELECT pid FROM pg_stat_activity WHERE application_name = '$session->{name}' AND leader_pid IS NULL";
 
 	wait_until($node, "SELECT count(*) FROM ($query) AS s", '1');
 	return $node->safe_psql('postgres', $query);
@@ -225,8 +269,16 @@ sub wait_for_end
 	my ($pid) = @_;
 	my $until = time + LIMIT_SECONDS;
 
-	usleep(20_000) while process_lives($pid) && time < $until;
+	usleep(5_000) while process_lives($pid) && time < $until;
 	return !process_lives($pid);
+}
+
+# Memory that a process has for itself alone, without files and shared memory, in kB.
+sub anonymous_kb
+{
+	my ($pid) = @_;
+
+	return slurp_file("/proc/$pid/status") =~ /^RssAnon:\s+(\d+) kB/m ? $1 : die "no RssAnon of $pid";
 }
 
 # What changes when the postmaster restarts its children.
