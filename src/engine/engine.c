@@ -4,6 +4,7 @@
  * Runs in the engine, in one thread. Owns all of its parts; knows texts and ids, but no files, frames or sockets.
  */
 #include "engine.h"
+#include "machine.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 #define MIN_NEW_TOKENS 16
 /* Cap on the answer to a short text, whatever the ratio of its language. */
 #define SHORT_ANSWER_TOKENS 64
+/* One part in so many of the available memory is for KV pages and for everybody else. */
+#define ROOM_RESERVE 8
 
 static void
 report(const HymtEngineOptions *options, int percent, const char *phase)
@@ -91,6 +94,25 @@ open_device(HymtEngine *engine, const HymtEngineOptions *options, HymtError *err
 	return engine->device != NULL;
 }
 
+/*
+ * Beside another engine a model may only be loaded if the weights of both fit into memory: mapped files that do not are
+ * read from disk again and again, and then the other one, too, comes to a stand. What the other has mapped already counts
+ * as available, being cached files. This comes after everything that shows whether the files are in order, and before
+ * weights are read.
+ */
+static bool
+check_room(const HymtEngine *engine, const HymtEngineOptions *options, HymtError *error)
+{
+	int64_t		available = hymt_machine_memory();
+	int64_t		needed = (int64_t) engine->model.stored_bytes + options->others_bytes;
+
+	if (!options->beside || needed <= available - available / ROOM_RESERVE)
+		return true;
+	return hymt_fail(error, HYMT_FAILURE_NO_MEMORY,
+					 "no memory to load \"%s\" beside the engine that serves: both need %lld MB, %lld MB are available",
+					 engine->model.name, (long long) (needed >> 20), (long long) (available >> 20));
+}
+
 static bool
 open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *error)
 {
@@ -103,7 +125,8 @@ open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *erro
 	report(options, 90, "reading tokenizer");
 	if (!open_tokenizer(engine, error) ||
 		!hymt_chat_template_find(&engine->chat, engine->tokenizer, error) ||
-		!choose_stop_ids(engine, error))
+		!choose_stop_ids(engine, error) ||
+		!check_room(engine, options, error))
 		return false;
 	report(options, 95, "preparing device");
 	if (!open_device(engine, options, error))

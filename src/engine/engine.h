@@ -18,6 +18,8 @@ typedef struct HymtEngineOptions
 	HymtFamily	family;			/* UNKNOWN: the model's own */
 	HymtDeviceOptions device;
 	FILE	   *trace;
+	bool		beside;			/* another engine serves: fail with NO_MEMORY unless there is room for both */
+	int64_t		others_bytes;	/* of weights that the other one has mapped and this one does not share */
 	HymtProgress progress;
 	void	   *progress_context;
 } HymtEngineOptions;

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@
 
 #include "cmd.h"
 #include "engine.h"
+#include "machine.h"
 
 /* Unanswered requests at a time that the worker may count on. */
 #define CREDITS_MAX 256
@@ -49,7 +51,11 @@
 static const char usage[] =
 "hymt-engine serve --model DIR --fd N [OPTIONS]\n"
 "\n"
-"Answers translation requests in frames on the socket with descriptor N. Started by hymt's worker in PostgreSQL.\n";
+"Answers translation requests in frames on the socket with descriptor N. Started by hymt's worker in PostgreSQL.\n"
+"\n"
+"  --device-number N, --device-count N   this is engine N (from 0) of so many that share the machine's processors\n"
+"  --beside BYTES        another engine serves, with so many bytes of weights that this one does not share: refuse\n"
+"                        when there is no memory for both\n";
 
 typedef struct Pending
 {
@@ -562,6 +568,40 @@ open_socket(Serve *serve, const char *text)
 	return true;
 }
 
+/* Threads of one engine among several, unless they are given: its share of the processors. */
+static bool
+share_processors(HymtDeviceOptions *device, const char *number_text, const char *count_text)
+{
+	long		number = 0;
+	long		count = 1;
+
+	if (count_text != NULL && !hymt_option_number("device-count", count_text, 1, 1024, &count))
+		return false;
+	if (number_text != NULL && !hymt_option_number("device-number", number_text, 0, count - 1, &number))
+		return false;
+	if (device->threads == 0 && count > 1)
+	{
+		device->threads = (int) ((hymt_machine_processors() + count - 1 - number) / count);
+		if (device->threads < 1)
+			device->threads = 1;
+	}
+	return true;
+}
+
+static bool
+set_beside(HymtEngineOptions *options, const char *text)
+{
+	long		bytes;
+
+	if (text == NULL)
+		return true;
+	if (!hymt_option_number("beside", text, 0, LONG_MAX, &bytes))
+		return false;
+	options->beside = true;
+	options->others_bytes = bytes;
+	return true;
+}
+
 int
 hymt_cmd_serve(int argc, char **argv)
 {
@@ -570,14 +610,20 @@ hymt_cmd_serve(int argc, char **argv)
 	HymtEngineOptions engine_options = {0};
 	HymtError	error;
 	const char *fd = NULL;
-	const HymtOwnOption own[] = {{"fd", &fd}, {NULL, NULL}};
+	const char *number = NULL;
+	const char *count = NULL;
+	const char *beside = NULL;
+	const HymtOwnOption own[] = {
+		{"fd", &fd}, {"device-number", &number}, {"device-count", &count}, {"beside", &beside}, {NULL, NULL}
+	};
 	int			code;
 
 	if (!hymt_options_parse(&options, argc, argv, usage, own, &code))
 		return code;
 	if (fd == NULL)
 		hymt_complain("serve: --fd N is missing");
-	if (fd == NULL || !open_socket(&serve, fd))
+	if (fd == NULL || !share_processors(&options.device, number, count) || !set_beside(&engine_options, beside) ||
+		!open_socket(&serve, fd))
 	{
 		hymt_options_close(&options);
 		return 2;

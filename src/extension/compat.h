@@ -61,4 +61,15 @@ hymt_wait_event(uint32 *cached, const char *name)
 	return *cached;
 }
 
+/* 18: the postmaster's list of background workers is doubly linked. For files that include bgworker_internals.h. */
+#if PG_VERSION_NUM >= 180000
+#define HYMT_REGISTERED_WORKER_ITER dlist_iter
+#define HYMT_REGISTERED_WORKER_FOREACH(iter) dlist_foreach(iter, &BackgroundWorkerList)
+#define HYMT_REGISTERED_WORKER(iter) (&dlist_container(RegisteredBgWorker, rw_lnode, iter.cur)->rw_worker)
+#else
+#define HYMT_REGISTERED_WORKER_ITER slist_iter
+#define HYMT_REGISTERED_WORKER_FOREACH(iter) slist_foreach(iter, &BackgroundWorkerList)
+#define HYMT_REGISTERED_WORKER(iter) (&slist_container(RegisteredBgWorker, rw_lnode, iter.cur)->rw_worker)
+#endif
+
 #endif							/* HYMT_COMPAT_H */

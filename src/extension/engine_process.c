@@ -189,18 +189,50 @@ child_run(pid_t worker, int socket, int log, char *const *arguments, char *const
 	_exit(127);
 }
 
+/* The command line. `numbers` is memory for those in it. */
+static void
+build_arguments(const char **arguments, char numbers[][24], const HymtEngineSettings *settings,
+				const HymtEngineBeginning *beginning)
+{
+	int			n = 0;
+	int			m = 0;
+
+	arguments[n++] = settings->program;
+	arguments[n++] = "serve";
+	arguments[n++] = "--model";
+	arguments[n++] = settings->model;
+#define ADD_NUMBER(name, format, number) \
+	(arguments[n++] = (name), snprintf(numbers[m], sizeof(numbers[m]), format, number), arguments[n++] = numbers[m++])
+	ADD_NUMBER("--fd", "%d", ENGINE_FD);
+	if (strcmp(settings->family, "auto") != 0)
+	{
+		arguments[n++] = "--prompt-family";
+		arguments[n++] = settings->family;
+	}
+	if (settings->threads > 0)
+		ADD_NUMBER("--threads", "%d", settings->threads);
+	if (settings->max_context > 0)
+		ADD_NUMBER("--max-context", "%d", settings->max_context);
+	if (beginning->device_count > 1)
+	{
+		ADD_NUMBER("--device-number", "%d", beginning->device);
+		ADD_NUMBER("--device-count", "%d", beginning->device_count);
+	}
+	if (beginning->beside)
+		ADD_NUMBER("--beside", UINT64_FORMAT, beginning->serving_bytes);
+#undef ADD_NUMBER
+	arguments[n] = NULL;
+}
+
 bool
-hymt_engine_start(HymtEngineProcess *process, const HymtEngineSettings *settings, HymtFailure *failure,
-				  char *message, Size message_size)
+hymt_engine_start(HymtEngineProcess *process, const HymtEngineSettings *settings, const HymtEngineBeginning *beginning,
+				  HymtFailure *failure, char *message, Size message_size)
 {
 	int			sockets[2] = {-1, -1};
 	int			pipes[2] = {-1, -1};
-	char		threads[16];
-	char		max_context[16];
-	char		fd[16];
-	const char *arguments[16];
+	char		numbers[8][24];
+	const char *arguments[24];
 	char	   *environment[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", NULL};
-	int			n = 0;
 	sigset_t	all;
 	sigset_t	former;
 	pid_t		worker = getpid();
@@ -211,32 +243,7 @@ hymt_engine_start(HymtEngineProcess *process, const HymtEngineSettings *settings
 	if (!program_usable(settings->program, failure, message, message_size))
 		return false;
 
-	snprintf(threads, sizeof(threads), "%d", settings->threads);
-	snprintf(max_context, sizeof(max_context), "%d", settings->max_context);
-	snprintf(fd, sizeof(fd), "%d", ENGINE_FD);
-	arguments[n++] = settings->program;
-	arguments[n++] = "serve";
-	arguments[n++] = "--model";
-	arguments[n++] = settings->model;
-	arguments[n++] = "--fd";
-	arguments[n++] = fd;
-	if (strcmp(settings->family, "auto") != 0)
-	{
-		arguments[n++] = "--prompt-family";
-		arguments[n++] = settings->family;
-	}
-	if (settings->threads > 0)
-	{
-		arguments[n++] = "--threads";
-		arguments[n++] = threads;
-	}
-	if (settings->max_context > 0)
-	{
-		arguments[n++] = "--max-context";
-		arguments[n++] = max_context;
-	}
-	arguments[n] = NULL;
-
+	build_arguments(arguments, numbers, settings, beginning);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0 || pipe2(pipes, O_CLOEXEC) != 0 ||
 		!set_nonblocking(sockets[0]) || !set_nonblocking(pipes[0]))
 		goto failed;

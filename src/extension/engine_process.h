@@ -24,6 +24,15 @@ typedef struct HymtEngineSettings
 	int			max_context;	/* tokens */
 } HymtEngineSettings;
 
+/* The circumstances of a start. */
+typedef struct HymtEngineBeginning
+{
+	int			device;			/* number */
+	int			device_count;	/* engines that share this machine */
+	bool		beside;			/* another engine serves meanwhile: refuse if there is no memory for both */
+	uint64		serving_bytes;	/* weights of that one that this one cannot share */
+} HymtEngineBeginning;
+
 typedef struct HymtEngineProcess
 {
 	pid_t		pid;			/* 0: none */
@@ -52,8 +61,9 @@ extern void hymt_engine_process_init(HymtEngineProcess *process);
  * Fork and exec. On failure returns false with the reason in `failure` and `message` (HYMT_FAILURE_MODEL_MISSING when
  * the program is not there), and leaves no process and no descriptor.
  */
-extern bool hymt_engine_start(HymtEngineProcess *process, const HymtEngineSettings *settings, HymtFailure *failure,
-							  char *message, Size message_size);
+extern bool hymt_engine_start(HymtEngineProcess *process, const HymtEngineSettings *settings,
+							  const HymtEngineBeginning *beginning, HymtFailure *failure, char *message,
+							  Size message_size);
 
 /* SIGKILL; the process is still to be reaped. */
 extern void hymt_engine_kill(HymtEngineProcess *process);

@@ -16,6 +16,7 @@ char	   *hymt_engine_program;
 char	   *hymt_prompt_family;
 int			hymt_threads;
 int			hymt_max_context;
+int			hymt_devices;
 int			hymt_queue_slots;
 int			hymt_queue_memory;
 int			hymt_queue_timeout;
@@ -46,6 +47,10 @@ define_startup_settings(void)
 							   "Path of the engine program.",
 							   "Empty: hymt-engine in PostgreSQL's library directory.",
 							   &hymt_engine_program, "", PGC_POSTMASTER, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.devices",
+							"Number of engines, each with a worker process of its own, that work on one queue.",
+							"Each takes one of max_worker_processes.",
+							&hymt_devices, 1, 1, HYMT_MAX_DEVICES, PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("hymt.queue_slots",
 							"Number of translations that all sessions together may have requested at one time.",
 							NULL,
@@ -70,7 +75,7 @@ define_model_settings(void)
 							   &hymt_prompt_family, "auto", PGC_SIGHUP, 0, check_prompt_family, NULL, NULL);
 	DefineCustomIntVariable("hymt.threads",
 							"Number of threads of the engine.",
-							"0: as many as there are processors that the server may use.",
+							"0: as many as there are processors that the server may use, shared by hymt.devices engines.",
 							&hymt_threads, 0, 0, 1024, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("hymt.max_context",
 							"Largest number of tokens of a prompt and its translation together.",

@@ -59,6 +59,7 @@ typedef struct Service
 	HymtFailure failure;
 	int			sqlstate;		/* of a refusal that no HymtFailure describes; else 0 */
 	int			percent;
+	TimestampTz next_attempt_at;	/* to start an engine, when REFUSED */
 	char		message[HYMT_MESSAGE_MAX];	/* what is loading, or why the model was refused */
 } Service;
 
@@ -212,6 +213,7 @@ look_at_devices(Service *service)
 	service->failure = best->failure;
 	service->sqlstate = best->sqlstate;
 	service->percent = best->loading_percent;
+	service->next_attempt_at = best->next_attempt_at;
 	service->message[0] = '\0';
 	if (best->phase == HYMT_DEVICE_REFUSED)
 		memcpy(service->message, best->last_error, HYMT_MESSAGE_MAX);
@@ -237,10 +239,26 @@ model_hint(HymtFailure failure)
 }
 
 static void
-raise_refused(HymtFailure failure, int sqlstate, const char *message)
+raise_failing(TimestampTz next_attempt_at, const char *message)
 {
-	bool		has_detail = message != NULL && message[0] != '\0';
+	long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next_attempt_at);
 
+	ereport(ERROR,
+			(errcode(ERRCODE_HYMT_ENGINE_FAILED),
+			 errmsg("the translation engine keeps failing"),
+			 message[0] != '\0' ? errdetail_internal("%s", hymt_text_to_server(message, strlen(message))) : 0,
+			 left > 0 ?
+			 errhint("The next attempt is in %ld s; the server log has more about it.", (left + 999) / 1000) :
+			 errhint("The next attempt is under way; the server log has more about it.")));
+}
+
+static void
+raise_refused(HymtFailure failure, int sqlstate, const char *message, TimestampTz next_attempt_at)
+{
+	bool		has_detail = message[0] != '\0';
+
+	if (sqlstate == ERRCODE_HYMT_ENGINE_FAILED)
+		raise_failing(next_attempt_at, message);
 	ereport(ERROR,
 			(errcode(sqlstate != 0 ? sqlstate : hymt_failure_sqlstate(failure)),
 			 errmsg("the translation model could not be loaded"),
@@ -291,7 +309,7 @@ check_service(const Service *service, Patience *patience)
 	if (service->phase == HYMT_DEVICE_REFUSED)
 	{
 		patience->request->failure = HYMT_STAT_UNAVAILABLE;
-		raise_refused(service->failure, service->sqlstate, service->message);
+		raise_refused(service->failure, service->sqlstate, service->message, service->next_attempt_at);
 	}
 
 	now = GetCurrentTimestamp();
@@ -552,6 +570,7 @@ take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
 	{
 		outcome->failure = slot->failure == HYMT_FAILURE_NONE ? HYMT_FAILURE_INTERNAL : slot->failure;
 		outcome->sqlstate = slot->sqlstate;
+		outcome->service_failed = slot->service_failed;
 	}
 	else if (slot->finish == HYMT_FINISH_LENGTH || slot->finish == HYMT_FINISH_LOOP)
 		outcome->failure = HYMT_FAILURE_UNFINISHED; /* a translation that is cut off must not pass for one */
@@ -567,17 +586,17 @@ take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
 
 /* Failures that are the service's, not this text's: no other text would fare better. */
 static void
-raise_service_failure(const HymtOutcome *outcome)
+raise_service_failure(const HymtOutcome *outcome, TimestampTz next_attempt_at)
 {
-	if (outcome->sqlstate == ERRCODE_HYMT_VERSION_SKEW)
-		raise_refused(outcome->failure, outcome->sqlstate, outcome->text);
+	if (outcome->service_failed)
+		raise_refused(outcome->failure, outcome->sqlstate, outcome->text, next_attempt_at);
 	switch (outcome->failure)
 	{
 		case HYMT_FAILURE_MODEL_MISSING:
 		case HYMT_FAILURE_MODEL_UNREADABLE:
 		case HYMT_FAILURE_MODEL_BROKEN:
 		case HYMT_FAILURE_MODEL_UNSUPPORTED:
-			raise_refused(outcome->failure, 0, outcome->text);
+			raise_refused(outcome->failure, 0, outcome->text, next_attempt_at);
 			break;
 		case HYMT_FAILURE_NO_MEMORY:
 			hymt_raise_outcome(outcome);
@@ -591,10 +610,10 @@ void
 hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome)
 {
 	Patience	patience = {request, request->submitted, 0, false};
+	Service		service;
 
 	for (;;)
 	{
-		Service		service;
 		HymtSlotState state = look_at_request(request, &service);
 
 		if (state == HYMT_SLOT_DONE || state == HYMT_SLOT_FAILED)
@@ -606,5 +625,5 @@ hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome)
 	}
 	take_outcome(request, outcome);
 	hymt_request_release(request);
-	raise_service_failure(outcome);
+	raise_service_failure(outcome, service.next_attempt_at);
 }

@@ -74,6 +74,7 @@ typedef struct HymtSlot
 	bool		suspect;		/* was in flight when an engine died: is tried again alone */
 	HymtFailure failure;
 	int			sqlstate;		/* set with FAILED when no HymtFailure says it (poison, hang …); else 0 */
+	bool		service_failed; /* with FAILED: no engine works, whatever the text; else it is this text's failure */
 	HymtFinish	finish;
 	int			input_tokens;
 	int			output_tokens;
@@ -124,6 +125,8 @@ typedef struct HymtDeviceState
 	int			sqlstate;		/* of a refusal that no HymtFailure describes (other protocol version); else 0 */
 	char		last_error[HYMT_MESSAGE_MAX];
 	TimestampTz last_error_at;
+	TimestampTz next_attempt_at;	/* to start an engine, in phases RESTARTING and REFUSED */
+	bool		proven;			/* READY, and this engine has answered something */
 	int			in_flight;
 } HymtDeviceState;
 
@@ -184,6 +187,7 @@ typedef struct HymtOutcome
 {
 	HymtFailure failure;		/* NONE: text is the translation */
 	int			sqlstate;		/* of a failure that has no HymtFailure; else 0 */
+	bool		service_failed; /* not this text's failure */
 	HymtFinish	finish;
 	int			input_tokens;
 	int			output_tokens;

@@ -87,6 +87,7 @@ typedef struct Answer
 	HymtFinish	finish;
 	int			input_tokens;
 	int			output_tokens;
+	bool		service_failed;
 } Answer;
 
 /*
@@ -128,6 +129,7 @@ finish_answer(HymtSlot *slot, int device, uint64 generation, const Answer *answe
 		slot->state = answer->state;
 		slot->failure = answer->failure;
 		slot->sqlstate = answer->sqlstate;
+		slot->service_failed = answer->service_failed;
 		slot->finish = answer->finish;
 		slot->input_tokens = answer->input_tokens;
 		slot->output_tokens = answer->output_tokens;
@@ -167,7 +169,7 @@ void
 hymt_queue_answer(int device, int slot, uint64 generation, const char *text, Size length,
 				  HymtFinish finish, int input_tokens, int output_tokens)
 {
-	Answer		answer = {HYMT_SLOT_DONE, HYMT_FAILURE_NONE, 0, finish, input_tokens, output_tokens};
+	Answer		answer = {HYMT_SLOT_DONE, HYMT_FAILURE_NONE, 0, finish, input_tokens, output_tokens, false};
 
 	give_answer(device, slot, generation, &answer, text, length);
 }
@@ -176,7 +178,7 @@ void
 hymt_queue_fail(int device, int slot, uint64 generation, HymtFailure failure, int sqlstate,
 				HymtFinish finish, const char *message, Size length)
 {
-	Answer		answer = {HYMT_SLOT_FAILED, failure, sqlstate, finish, 0, 0};
+	Answer		answer = {HYMT_SLOT_FAILED, failure, sqlstate, finish, 0, 0, false};
 
 	give_answer(device, slot, generation, &answer, message, length);
 }
@@ -276,8 +278,11 @@ hymt_queue_fail_all(HymtFailure failure, int sqlstate, const char *message)
 	uint64		generation;
 
 	while (hymt_queue_claim(DEVICE_OF_FAILED, true, &claim) || hymt_queue_claim(DEVICE_OF_FAILED, false, &claim))
-		hymt_queue_fail(DEVICE_OF_FAILED, claim.slot, claim.generation, failure, sqlstate, HYMT_FINISH_NONE, message,
-						strlen(message));
+	{
+		Answer		answer = {HYMT_SLOT_FAILED, failure, sqlstate, HYMT_FINISH_NONE, 0, 0, true};
+
+		give_answer(DEVICE_OF_FAILED, claim.slot, claim.generation, &answer, message, strlen(message));
+	}
 	/* Owners that left just now. */
 	while (hymt_queue_next_abandoned(DEVICE_OF_FAILED, &slot, &generation))
 		;

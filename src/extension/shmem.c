@@ -111,7 +111,7 @@ startup_shmem(void)
 		ConditionVariableInit(&hymt_shared->slot_freed);
 		ConditionVariableInit(&hymt_shared->device_changed);
 		hymt_shared->stat.since = GetCurrentTimestamp();
-		hymt_shared->device_count = 1;
+		hymt_shared->device_count = hymt_devices;
 		for (int i = 0; i < HYMT_MAX_DEVICES; i++)
 			init_device(&hymt_shared->device[i]);
 		init_slots(hymt_shared);

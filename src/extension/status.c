@@ -163,7 +163,8 @@ fill_row(Row *row, int number, const DeviceView *view)
 	memset(row->null, true, sizeof(row->null));
 	set(row, STATUS_DEVICE, Int32GetDatum(number));
 	set(row, STATUS_STATE, CStringGetTextDatum(phase_name(device->phase)));
-	if (device->phase == HYMT_DEVICE_LOADING)
+	/* Also while an engine serves, of new settings that are loaded beside it. */
+	if (device->phase == HYMT_DEVICE_LOADING || device->loading_phase[0] != '\0')
 	{
 		set_string(row, STATUS_LOADING_PHASE, device->loading_phase, sizeof(device->loading_phase));
 		set(row, STATUS_LOADING_PERCENT, Int32GetDatum(device->loading_percent));
@@ -217,6 +218,7 @@ hymt_status(PG_FUNCTION_ARGS)
 typedef struct Health
 {
 	HymtDevicePhase phase;
+	int			sqlstate;
 	int			percent;
 	char		loading_phase[HYMT_NAME_MAX];
 	char		last_error[HYMT_MESSAGE_MAX];
@@ -237,6 +239,7 @@ look(Health *health)
 			best = &hymt_shared->device[i];
 	}
 	health->phase = best->phase;
+	health->sqlstate = best->sqlstate;
 	health->percent = best->loading_percent;
 	memcpy(health->loading_phase, best->loading_phase, HYMT_NAME_MAX);
 	memcpy(health->last_error, best->last_error, HYMT_MESSAGE_MAX);
@@ -288,6 +291,8 @@ diagnose(bool *ok)
 		case HYMT_DEVICE_RESTARTING:
 			return psprintf("the engine is being restarted: %s", shared_string(health.last_error, HYMT_MESSAGE_MAX));
 		case HYMT_DEVICE_REFUSED:
+			if (health.sqlstate == ERRCODE_HYMT_ENGINE_FAILED)
+				return shared_string(health.last_error, HYMT_MESSAGE_MAX);
 			return psprintf("the model could not be loaded: %s", shared_string(health.last_error, HYMT_MESSAGE_MAX));
 		case HYMT_DEVICE_NO_WORKER:
 			break;

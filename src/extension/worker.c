@@ -1,8 +1,9 @@
 /*
  * worker.c: the background worker, one per device: it owns an engine and carries requests to it and answers back.
  *
- * Runs in the worker. Owns the engine process (engine_process.c), the conversation with it (link.c) and the table of
- * requests in flight; of shared memory it writes its own HymtDeviceState and the slots it has claimed.
+ * Runs in the worker. Owns the engine processes (engine_process.c), the conversations with them (link.c) and the tables
+ * of requests in flight; of shared memory it writes its own HymtDeviceState and the slots it has claimed. It has one
+ * engine, and a second one while settings change.
  *
  * The one rule: never block. The worker sleeps in one wait event set and nowhere else, and every turn of the loop runs
  * CHECK_FOR_INTERRUPTS, because PostgreSQL waits for every process in DROP DATABASE and the like. It starts no thread,
@@ -14,7 +15,7 @@
 
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "postmaster/bgworker.h"
+#include "postmaster/bgworker_internals.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
@@ -34,13 +35,14 @@ HymtWorker *hymt_worker = NULL;
 static void
 publish_in_flight(void)
 {
+	int			in_flight = hymt_worker_in_flight();
 	HymtDeviceState *device;
 
 	/* Only this process writes the field, so it may read it without the lock. */
-	if (hymt_shared->device[hymt_worker->device].in_flight == hymt_worker->in_flight)
+	if (hymt_shared->device[hymt_worker->device].in_flight == in_flight)
 		return;
 	device = hymt_worker_lock_device();
-	device->in_flight = hymt_worker->in_flight;
+	device->in_flight = in_flight;
 	hymt_worker_unlock_device(false);
 }
 
@@ -52,14 +54,14 @@ activity(void)
 	switch (hymt_worker->phase)
 	{
 		case HYMT_DEVICE_READY:
-			snprintf(text, sizeof(text), "hymt: requests in flight: %d", hymt_worker->in_flight);
+			snprintf(text, sizeof(text), "hymt: requests in flight: %d", hymt_worker_in_flight());
 			return text;
 		case HYMT_DEVICE_LOADING:
 			return "hymt: the model is loading";
 		case HYMT_DEVICE_RESTARTING:
 			return "hymt: the engine is being restarted";
 		case HYMT_DEVICE_REFUSED:
-			return "hymt: the model could not be loaded";
+			return hymt_worker->tripped ? "hymt: the engine keeps failing" : "hymt: the model could not be loaded";
 		default:
 			return "hymt: the engine is starting";
 	}
@@ -71,78 +73,109 @@ report_activity(void)
 {
 	static HymtDevicePhase told_phase = HYMT_DEVICE_NO_WORKER;
 	static int	told_in_flight = -1;
-	bool		idle = hymt_worker->phase == HYMT_DEVICE_READY && hymt_worker->in_flight == 0;
+	bool		idle = hymt_worker->phase == HYMT_DEVICE_READY && hymt_worker_in_flight() == 0;
 
-	if (told_phase == hymt_worker->phase && told_in_flight == hymt_worker->in_flight)
+	if (told_phase == hymt_worker->phase && told_in_flight == hymt_worker_in_flight())
 		return;
 	told_phase = hymt_worker->phase;
-	told_in_flight = hymt_worker->in_flight;
+	told_in_flight = hymt_worker_in_flight();
 	pgstat_report_activity(idle ? STATE_IDLE : STATE_RUNNING, activity());
 }
 
 /* Whether the engine owes progress: it is loading, or has something to do. */
 static bool
-owes_progress(void)
+owes_progress(const HymtEngine *engine)
 {
-	return hymt_worker->conversing && (!hymt_worker->link.ready || hymt_worker->in_flight > 0);
+	return engine->conversing && (!engine->link.ready || engine->in_flight > 0);
 }
 
 static void
-check_progress(void)
+check_progress(HymtEngine *engine)
 {
-	if (owes_progress() &&
-		TimestampDifferenceExceeds(hymt_worker->progress_at, GetCurrentTimestamp(), hymt_engine_timeout))
-		hymt_worker_end_conversation(ENDING_HANG);
+	if (owes_progress(engine) &&
+		TimestampDifferenceExceeds(engine->progress_at, GetCurrentTimestamp(), hymt_engine_timeout))
+		hymt_worker_end_conversation(engine, ENDING_HANG);
+}
+
+static void
+check_health(void)
+{
+	TimestampTz healthy_at = hymt_worker_healthy_at();
+
+	if (healthy_at != 0 && GetCurrentTimestamp() >= healthy_at)
+		hymt_worker_note_health();
 }
 
 static void
 reload_configuration(void)
 {
-	HymtEngineSettings former = hymt_worker->wanted;
-	bool		refused = hymt_worker->phase == HYMT_DEVICE_REFUSED;
-
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	hymt_engine_settings(&hymt_worker->wanted);
-	if (hymt_engine_settings_equal(&former, &hymt_worker->wanted) && !refused)
-		return;
-
-	/* Somebody looked after it: the next attempt comes without delay, and callers wait for what it brings. */
-	hymt_worker->failed_starts = 0;
-	if (refused)
-		hymt_worker->phase = HYMT_DEVICE_NO_WORKER;
-	if (hymt_worker->conversing)
-		hymt_worker->draining = !hymt_engine_settings_equal(&hymt_worker->used, &hymt_worker->wanted);
-	else if (hymt_worker->process.pid != 0)
-		hymt_worker->ending = ENDING_PLANNED;
-	else
-		hymt_worker_schedule_start(0);
-	if (refused || !hymt_worker->conversing)
-		hymt_worker_set_phase(HYMT_DEVICE_STARTING);
+	hymt_worker_settings_changed();
 }
 
-/* The descriptors in the set change with the engine, so it is dropped and built anew whenever they do. */
-static void
-build_wait_set(void)
-{
-	hymt_worker->wait_set = HYMT_CREATE_WAIT_EVENT_SET(4);
-	AddWaitEventToSet(hymt_worker->wait_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
-	AddWaitEventToSet(hymt_worker->wait_set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
-	hymt_worker->waits_for_write = false;
-	hymt_worker->socket_position = -1;
-	if (hymt_worker->process.socket >= 0)
-		hymt_worker->socket_position = AddWaitEventToSet(hymt_worker->wait_set, WL_SOCKET_READABLE,
-														 hymt_worker->process.socket, NULL, NULL);
-	if (hymt_worker->process.log >= 0)
-		AddWaitEventToSet(hymt_worker->wait_set, WL_SOCKET_READABLE, hymt_worker->process.log, NULL, NULL);
-}
-
-static void
-drop_wait_set(void)
+/* The descriptors in the set change with the engines, so it is dropped and built anew whenever they do. */
+void
+hymt_worker_drop_wait_set(void)
 {
 	if (hymt_worker->wait_set != NULL)
 		FreeWaitEventSet(hymt_worker->wait_set);
 	hymt_worker->wait_set = NULL;
+}
+
+static void
+build_wait_set(void)
+{
+	WaitEventSet *set = HYMT_CREATE_WAIT_EVENT_SET(2 + 2 * HYMT_ENGINES);
+
+	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	for (int i = 0; i < HYMT_ENGINES; i++)
+	{
+		HymtEngine *engine = &hymt_worker->engine[i];
+
+		engine->waits_for_write = false;
+		engine->socket_position = -1;
+		if (engine->process.socket >= 0)
+			engine->socket_position = AddWaitEventToSet(set, WL_SOCKET_READABLE, engine->process.socket, NULL, NULL);
+		if (engine->process.log >= 0)
+			AddWaitEventToSet(set, WL_SOCKET_READABLE, engine->process.log, NULL, NULL);
+	}
+	hymt_worker->wait_set = set;
+}
+
+/* Whether a descriptor was closed or opened since the last call. */
+static bool
+descriptors_changed(void)
+{
+	static int	known[2 * HYMT_ENGINES];
+	bool		changed = false;
+
+	for (int i = 0; i < HYMT_ENGINES; i++)
+	{
+		const HymtEngineProcess *process = &hymt_worker->engine[i].process;
+
+		changed = changed || known[2 * i] != process->socket || known[2 * i + 1] != process->log;
+		known[2 * i] = process->socket;
+		known[2 * i + 1] = process->log;
+	}
+	return changed;
+}
+
+/* One engine's part of a turn. */
+static void
+tend_engine(HymtEngine *engine)
+{
+	if (engine->process.log >= 0)
+		hymt_engine_forward_log(&engine->process);
+	if (engine->conversing)
+		hymt_worker_receive(engine);
+	check_progress(engine);
+	if (engine->conversing && engine->draining && engine->in_flight == 0)
+		hymt_worker_end_conversation(engine, ENDING_PLANNED);
+	if (engine->process.pid != 0 && !engine->conversing)
+		hymt_worker_reap_engine(engine);
 }
 
 /* One turn: everything that can be done without waiting. */
@@ -151,28 +184,21 @@ turn(void)
 {
 	if (ConfigReloadPending)
 		reload_configuration();
-	if (hymt_worker->process.log >= 0)
-		hymt_engine_forward_log(&hymt_worker->process);
-	if (hymt_worker->conversing)
-		hymt_worker_receive();
-	check_progress();
 	hymt_worker_release_abandoned();
-	if (hymt_worker->conversing && hymt_worker->draining && hymt_worker->in_flight == 0)
-		hymt_worker_end_conversation(ENDING_PLANNED);
-	if (hymt_worker->process.pid != 0 && !hymt_worker->conversing)
-		hymt_worker_reap_engine();
-	if (hymt_worker->process.pid == 0 && GetCurrentTimestamp() >= hymt_worker->start_at)
-	{
-		/* Its descriptors may well have the numbers of the last one's, which the set has lost. */
-		drop_wait_set();
-		hymt_worker_start_engine();
-	}
-	if (hymt_worker->phase == HYMT_DEVICE_REFUSED)
+	for (int i = 0; i < HYMT_ENGINES; i++)
+		tend_engine(&hymt_worker->engine[i]);
+	check_health();
+	if (hymt_worker->serving->process.pid == 0 && GetCurrentTimestamp() >= hymt_worker->start_at)
+		hymt_worker_start_serving();
+	hymt_worker_start_candidate();
+	if (hymt_worker->phase == HYMT_DEVICE_REFUSED && hymt_worker_is_last_hope())
 		hymt_queue_fail_all(hymt_worker->failure, hymt_worker->sqlstate, hymt_worker->message);
-	if (hymt_worker->conversing && hymt_worker->link.ready && !hymt_worker->draining)
-		hymt_worker_claim_requests();
-	if (hymt_worker->conversing)
-		hymt_link_write(&hymt_worker->link, hymt_worker->process.socket);
+	hymt_worker_claim_requests();
+	for (int i = 0; i < HYMT_ENGINES; i++)
+	{
+		if (hymt_worker->engine[i].conversing)
+			hymt_link_write(&hymt_worker->engine[i].link, hymt_worker->engine[i].process.socket);
+	}
 	publish_in_flight();
 	report_activity();
 }
@@ -183,14 +209,34 @@ sleep_ms(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz until = TimestampTzPlusMilliseconds(now, IDLE_MS);
+	TimestampTz healthy_at = hymt_worker_healthy_at();
 
-	if (hymt_worker->process.pid == 0)
+	if (hymt_worker->serving->process.pid == 0)
 		until = Min(until, hymt_worker->start_at);
-	if (hymt_worker->process.kill_at != 0)
-		until = Min(until, hymt_worker->process.kill_at);
-	if (owes_progress())
-		until = Min(until, TimestampTzPlusMilliseconds(hymt_worker->progress_at, hymt_engine_timeout));
+	if (healthy_at != 0)
+		until = Min(until, healthy_at);
+	for (int i = 0; i < HYMT_ENGINES; i++)
+	{
+		const HymtEngine *engine = &hymt_worker->engine[i];
+
+		if (engine->process.kill_at != 0)
+			until = Min(until, engine->process.kill_at);
+		if (owes_progress(engine))
+			until = Min(until, TimestampTzPlusMilliseconds(engine->progress_at, hymt_engine_timeout));
+	}
 	return Max(0, (long) ((until - now + 999) / 1000));
+}
+
+static void
+watch_for_write(HymtEngine *engine)
+{
+	bool		write = engine->conversing && hymt_link_unsent(&engine->link) > 0;
+
+	if (engine->socket_position < 0 || write == engine->waits_for_write)
+		return;
+	ModifyWaitEvent(hymt_worker->wait_set, engine->socket_position,
+					WL_SOCKET_READABLE | (write ? WL_SOCKET_WRITEABLE : 0), NULL);
+	engine->waits_for_write = write;
 }
 
 static void
@@ -198,25 +244,15 @@ wait_for_work(void)
 {
 	static uint32 idle_event = 0;
 	static uint32 engine_event = 0;
-	static int	socket = -1;
-	static int	log = -1;
-	bool		write = hymt_worker->conversing && hymt_link_unsent(&hymt_worker->link) > 0;
-	bool		idle = hymt_worker->link.ready && hymt_worker->in_flight == 0;
+	bool		idle = hymt_worker->phase == HYMT_DEVICE_READY && hymt_worker_in_flight() == 0;
 	WaitEvent	event;
 
-	if (hymt_worker->wait_set == NULL || socket != hymt_worker->process.socket || log != hymt_worker->process.log)
-	{
-		drop_wait_set();
+	if (descriptors_changed())
+		hymt_worker_drop_wait_set();
+	if (hymt_worker->wait_set == NULL)
 		build_wait_set();
-		socket = hymt_worker->process.socket;
-		log = hymt_worker->process.log;
-	}
-	if (hymt_worker->socket_position >= 0 && write != hymt_worker->waits_for_write)
-	{
-		ModifyWaitEvent(hymt_worker->wait_set, hymt_worker->socket_position,
-						WL_SOCKET_READABLE | (write ? WL_SOCKET_WRITEABLE : 0), NULL);
-		hymt_worker->waits_for_write = write;
-	}
+	for (int i = 0; i < HYMT_ENGINES; i++)
+		watch_for_write(&hymt_worker->engine[i]);
 	WaitEventSetWait(hymt_worker->wait_set, sleep_ms(), &event, 1,
 					 idle ? hymt_wait_event(&idle_event, "HymtWorkerIdle") :
 					 hymt_wait_event(&engine_event, "HymtEngine"));
@@ -235,35 +271,52 @@ handle_sigchld(SIGNAL_ARGS)
 	errno = save_errno;
 }
 
+/* The server counts as stopped when we are gone, and then no engine should be left; but do not insist. */
+static void
+end_engines(void)
+{
+	int			status;
+
+	for (int i = 0; i < HYMT_ENGINES; i++)
+	{
+		if (hymt_worker->engine[i].process.pid != 0)
+			hymt_engine_kill(&hymt_worker->engine[i].process);
+	}
+	for (int i = 0; i < HYMT_ENGINES; i++)
+	{
+		HymtEngineProcess *process = &hymt_worker->engine[i].process;
+
+		for (int n = 0; n < 50 && process->pid != 0; n++)
+		{
+			if (!hymt_engine_reap(process, &status))
+				pg_usleep(10 * 1000L);
+		}
+	}
+}
+
 /*
- * Runs at every orderly end, FATAL included. Requests in flight stay claimed; the next worker puts them back
- * (hymt_queue_recover), and callers who cannot wait that long leave by themselves.
+ * Runs at every orderly end, FATAL included. Requests in flight go back to the queue, for the next worker or those of
+ * other devices; callers who cannot wait that long leave by themselves. (What an end that is not orderly leaves claimed
+ * is not seen again: the postmaster lays out shared memory anew.)
  */
 static void
 worker_exit(int code, Datum argument)
 {
 	HymtDeviceState *device;
-	int			status;
 
 	if (LWLockHeldByMe(hymt_shared->lock))
 		LWLockRelease(hymt_shared->lock);
-	if (hymt_worker->process.pid != 0)
-	{
-		hymt_engine_kill(&hymt_worker->process);
-		/* The server counts as stopped when we are gone, and then no engine should be left; but do not insist. */
-		for (int i = 0; i < 50 && hymt_worker->process.pid != 0; i++)
-		{
-			if (!hymt_engine_reap(&hymt_worker->process, &status))
-				pg_usleep(10 * 1000L);
-		}
-	}
+	end_engines();
 	device = hymt_worker_lock_device();
 	device->phase = HYMT_DEVICE_NO_WORKER;
 	device->worker_pid = 0;
 	device->worker_procno = -1;
 	device->engine_pid = 0;
 	device->in_flight = 0;
+	device->proven = false;
 	hymt_worker_unlock_device(true);
+	hymt_queue_recover(hymt_worker->device);
+	hymt_worker_wake_others();
 }
 
 static void
@@ -273,9 +326,16 @@ init_worker(int number)
 
 	hymt_worker = MemoryContextAllocZero(TopMemoryContext, sizeof(HymtWorker));
 	hymt_worker->device = number;
-	hymt_worker->flights = MemoryContextAllocHuge(TopMemoryContext, sizeof(HymtFlight) * hymt_shared->slot_count);
-	hymt_engine_process_init(&hymt_worker->process);
+	for (int i = 0; i < HYMT_ENGINES; i++)
+	{
+		hymt_worker->engine[i].flights = MemoryContextAllocHuge(TopMemoryContext,
+																sizeof(HymtFlight) * hymt_shared->slot_count);
+		hymt_engine_process_init(&hymt_worker->engine[i].process);
+	}
+	hymt_worker->serving = &hymt_worker->engine[0];
+	hymt_worker->serving->role = ROLE_SERVING;
 	hymt_engine_settings(&hymt_worker->wanted);
+	hymt_worker->settings = hymt_worker->wanted;
 	before_shmem_exit(worker_exit, (Datum) 0);
 
 	device = hymt_worker_lock_device();
@@ -338,19 +398,49 @@ hymt_worker_main(Datum argument)
 	}
 }
 
+/* How many of ours the postmaster has taken; it tells nobody when it has no room for one. */
+static int
+registered_workers(void)
+{
+	int			count = 0;
+	HYMT_REGISTERED_WORKER_ITER iter;
+
+	HYMT_REGISTERED_WORKER_FOREACH(iter)
+	{
+		const BackgroundWorker *worker = HYMT_REGISTERED_WORKER(iter);
+
+		if (strcmp(worker->bgw_library_name, "hymt") == 0 && strcmp(worker->bgw_function_name, "hymt_worker_main") == 0)
+			count++;
+	}
+	return count;
+}
+
 void
 hymt_register_workers(void)
 {
-	BackgroundWorker registration = {
-		.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
-		.bgw_start_time = BgWorkerStart_ConsistentState,
-		.bgw_restart_time = 1,
-		.bgw_main_arg = Int32GetDatum(0)
-	};
+	int			registered;
 
-	strlcpy(registration.bgw_library_name, "hymt", sizeof(registration.bgw_library_name));
-	strlcpy(registration.bgw_function_name, "hymt_worker_main", sizeof(registration.bgw_function_name));
-	strlcpy(registration.bgw_name, "hymt worker 0", sizeof(registration.bgw_name));
-	strlcpy(registration.bgw_type, "hymt worker", sizeof(registration.bgw_type));
-	RegisterBackgroundWorker(&registration);
+	for (int i = 0; i < hymt_devices; i++)
+	{
+		BackgroundWorker registration = {
+			.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION,
+			.bgw_start_time = BgWorkerStart_ConsistentState,
+			.bgw_restart_time = 1,
+			.bgw_main_arg = Int32GetDatum(i)
+		};
+
+		strlcpy(registration.bgw_library_name, "hymt", sizeof(registration.bgw_library_name));
+		strlcpy(registration.bgw_function_name, "hymt_worker_main", sizeof(registration.bgw_function_name));
+		snprintf(registration.bgw_name, sizeof(registration.bgw_name), "hymt worker %d", i);
+		strlcpy(registration.bgw_type, "hymt worker", sizeof(registration.bgw_type));
+		RegisterBackgroundWorker(&registration);
+	}
+	registered = registered_workers();
+	if (registered < hymt_devices)
+		ereport(WARNING,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("hymt needs %d of max_worker_processes and got %d", hymt_devices, registered),
+				 errdetail("max_worker_processes is %d, and others take of it too.", max_worker_processes),
+				 errhint("Raise max_worker_processes by at least %d and restart PostgreSQL.",
+						 hymt_devices - registered)));
 }

@@ -1,12 +1,17 @@
 /*
- * worker_engine.c: the life of the engine: when it is started, how it ends, what callers are told meanwhile.
+ * worker_engine.c: the life of an engine: when it is started, how it ends, what callers are told meanwhile.
  *
- * Runs in the worker; owns the engine process and the phase in HymtDeviceState.
+ * Runs in the worker; owns the engine processes and the phase in HymtDeviceState, which is that of the serving engine:
  *
  *      (none) --start--> STARTING --HELLO--> LOADING --READY--> READY --+
- *        ^                   |                  |  \--REFUSED           |  death, hang, garbage, new settings
+ *        ^                   |                  |  \--REFUSED           |  death, hang, garbage
  *        |                   v                  v                       v
  *        +---- delay ---- ending: conversation over, process to be reaped
+ *
+ * Circuit breaker: engines that fail in a row, without one that did its work in between, open it. Callers are then told
+ * at once (phase REFUSED) instead of being kept waiting, and engines are tried at growing distances. One that becomes
+ * ready makes it half open: requests are taken again, one at a time, and the next death opens it anew. It closes when
+ * the engine has answered or has run for a while.
  */
 #include "worker_internal.h"
 
@@ -16,15 +21,16 @@
 /* An engine that ended the conversation has this long to end by itself, which tells its true exit status. */
 #define EXIT_GRACE_MS 1000
 
-/* Restart delays double from the first to the last. */
+/* Delays before a start double from the first to the last. */
 #define FIRST_DELAY_MS 1000
 #define LAST_DELAY_MS 60000
 
-/* An engine that lived this long was started successfully, even if nobody asked it anything. */
+/* An engine that was ready for this long does its work, even if nobody asked it anything. */
 #define HEALTHY_AFTER_MS 10000
 
-/* After so many deaths in a row while starting, callers are told instead of being kept waiting. */
+/* So many failures in a row open the circuit breaker: of engines that died while starting, or of any. */
 #define MAX_FAILED_STARTS 3
+#define MAX_FAILED_ENGINES 5
 
 /* --- shared state ------------------------------------------------------------------------------------------------ */
 
@@ -54,8 +60,8 @@ hymt_worker_copy_text(char *target, Size size, HymtPart part)
 }
 
 /*
- * A model that was refused stays refused for callers while it is tried again, or they would wait for each attempt in
- * turn; only an engine that is ready, or new settings, end that.
+ * What was refused stays refused for callers while it is tried again, or they would wait for each attempt in turn; only
+ * an engine that is ready, or new settings, end that.
  */
 void
 hymt_worker_set_phase(HymtDevicePhase phase)
@@ -68,8 +74,9 @@ hymt_worker_set_phase(HymtDevicePhase phase)
 	hymt_worker->phase = phase;
 	device = hymt_worker_lock_device();
 	device->phase = phase;
-	device->engine_pid = hymt_worker->process.pid;
-	device->in_flight = hymt_worker->in_flight;
+	device->engine_pid = hymt_worker->serving->process.pid;
+	device->in_flight = hymt_worker_in_flight();
+	device->proven = hymt_worker->serving->has_answered && phase == HYMT_DEVICE_READY;
 	hymt_worker_unlock_device(true);
 }
 
@@ -86,20 +93,34 @@ hymt_worker_publish_error(void)
 	hymt_worker_unlock_device(false);
 }
 
-/* --- restart delays ---------------------------------------------------------------------------------------------- */
-
-static int
-restart_delay_ms(void)
-{
-	int			doublings = Max(hymt_worker->failed_starts - 1, 0);
-
-	return doublings >= 6 ? LAST_DELAY_MS : Min(FIRST_DELAY_MS << doublings, LAST_DELAY_MS);
-}
+/* --- delays and circuit breaker ---------------------------------------------------------------------------------- */
 
 void
 hymt_worker_schedule_start(int delay_ms)
 {
+	HymtDeviceState *device;
+
 	hymt_worker->start_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay_ms);
+	device = hymt_worker_lock_device();
+	device->next_attempt_at = hymt_worker->start_at;
+	hymt_worker_unlock_device(false);
+}
+
+/* Each time twice as long as the last. */
+static void
+schedule_start_later(void)
+{
+	int			doublings = hymt_worker->back_off++;
+
+	hymt_worker_schedule_start(doublings >= 6 ? LAST_DELAY_MS : Min(FIRST_DELAY_MS << doublings, LAST_DELAY_MS));
+}
+
+void
+hymt_worker_reset_failures(void)
+{
+	hymt_worker->failures = 0;
+	hymt_worker->back_off = 0;
+	hymt_worker->tripped = false;
 }
 
 /* Callers are told that there will be no answer; the next attempt follows after a delay. */
@@ -110,72 +131,126 @@ refuse(HymtFailure failure, int sqlstate, const char *message)
 	hymt_worker->sqlstate = sqlstate;
 	if (message != hymt_worker->message)
 		strlcpy(hymt_worker->message, message, sizeof(hymt_worker->message));
+	schedule_start_later();
 	hymt_worker_publish_error();
 	hymt_worker_set_phase(HYMT_DEVICE_REFUSED);
-	hymt_worker_schedule_start(restart_delay_ms());
 }
 
-/* --- the engine's life ------------------------------------------------------------------------------------------- */
+static void
+open_breaker(const char *what)
+{
+	if (!hymt_worker->tripped)
+		ereport(LOG,
+				(errmsg("hymt: the engine of device %d keeps failing; calls fail until one works again",
+						hymt_worker->device)));
+	hymt_worker->tripped = true;
+	snprintf(hymt_worker->message, sizeof(hymt_worker->message), "the engine keeps failing: the last one %s", what);
+	refuse(HYMT_FAILURE_INTERNAL, ERRCODE_HYMT_ENGINE_FAILED, hymt_worker->message);
+}
+
+TimestampTz
+hymt_worker_healthy_at(void)
+{
+	const HymtEngine *engine = hymt_worker->serving;
+
+	if (hymt_worker->failures == 0 || !engine->conversing || engine->ready_at == 0)
+		return 0;
+	return TimestampTzPlusMilliseconds(engine->ready_at, HEALTHY_AFTER_MS);
+}
 
 void
-hymt_worker_start_engine(void)
+hymt_worker_note_health(void)
+{
+	if (hymt_worker->tripped)
+		ereport(LOG, (errmsg("hymt: the engine of device %d works again", hymt_worker->device)));
+	hymt_worker_reset_failures();
+}
+
+/* --- start ------------------------------------------------------------------------------------------------------- */
+
+bool
+hymt_worker_launch(HymtEngine *engine, HymtFailure *failure, char *message, Size size)
+{
+	const HymtEngineBeginning beginning = {
+		.device = hymt_worker->device,
+		.device_count = hymt_shared->device_count,
+		.beside = engine->role == ROLE_CANDIDATE,
+		.serving_bytes = strcmp(engine->settings.model, hymt_worker->serving->settings.model) == 0 ? 0 :
+		hymt_shared->device[hymt_worker->device].weight_bytes
+	};
+
+	engine->draining = false;
+	engine->has_answered = false;
+	engine->ready_at = 0;
+	engine->steps = engine->sequence_steps = 0;
+	memset(engine->flights, 0, sizeof(HymtFlight) * hymt_shared->slot_count);
+	hymt_link_reset(&engine->link);
+	hymt_worker_drop_wait_set();
+	if (engine->settings.model[0] == '\0')
+	{
+		*failure = HYMT_FAILURE_MODEL_MISSING;
+		strlcpy(message, "hymt.model names no model", size);
+		return false;
+	}
+	if (!hymt_engine_start(&engine->process, &engine->settings, &beginning, failure, message, size))
+		return false;
+	engine->conversing = true;
+	hymt_worker_note_progress(engine);
+	/* What was refused is tried again and again: said once in the log, not at every attempt. */
+	if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
+		ereport(LOG, (errmsg("hymt: engine (PID %d) started for model \"%s\"", (int) engine->process.pid,
+							 engine->settings.model)));
+	return true;
+}
+
+void
+hymt_worker_start_serving(void)
 {
 	HymtFailure failure;
 	char		message[HYMT_MESSAGE_MAX];
 
-	hymt_worker->draining = false;
-	hymt_worker->was_ready = false;
-	hymt_worker->has_answered = false;
-	hymt_worker->steps = hymt_worker->sequence_steps = 0;
-	memset(hymt_worker->flights, 0, sizeof(HymtFlight) * hymt_shared->slot_count);
-	hymt_link_reset(&hymt_worker->link);
-	hymt_worker->used = hymt_worker->wanted;
-	if (hymt_worker->used.model[0] == '\0')
+	hymt_worker->serving->settings = hymt_worker->settings;
+	if (hymt_worker_launch(hymt_worker->serving, &failure, message, sizeof(message)))
 	{
-		hymt_worker->failed_starts++;
-		refuse(HYMT_FAILURE_MODEL_MISSING, 0, "hymt.model names no model");
+		hymt_worker_set_phase(HYMT_DEVICE_STARTING);
 		return;
 	}
-	if (!hymt_engine_start(&hymt_worker->process, &hymt_worker->used, &failure, message, sizeof(message)))
+	hymt_worker->failures++;
+	if (hymt_worker_can_fall_back())
 	{
-		if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
-			ereport(LOG, (errmsg("hymt: %s", message)));
-		hymt_worker->failed_starts++;
-		refuse(failure, 0, message);
+		hymt_worker_fall_back(message);
 		return;
 	}
-	hymt_worker->conversing = true;
-	hymt_worker_note_progress();
-	/* A refused model is tried again and again: said once in the log, not at every attempt. */
 	if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
-		ereport(LOG, (errmsg("hymt: engine (PID %d) started for model \"%s\"",
-							 (int) hymt_worker->process.pid, hymt_worker->used.model)));
-	hymt_worker_set_phase(HYMT_DEVICE_STARTING);
+		ereport(LOG, (errmsg("hymt: %s", message)));
+	refuse(failure, 0, message);
 }
+
+/* --- end --------------------------------------------------------------------------------------------------------- */
 
 /* Ends the conversation; the process is reaped later. */
 void
-hymt_worker_end_conversation(HymtEnding ending)
+hymt_worker_end_conversation(HymtEngine *engine, HymtEnding ending)
 {
-	hymt_worker->conversing = false;
-	hymt_worker->ending = ending;
-	hymt_worker->in_flight_at_end = hymt_worker->in_flight;
-	hymt_engine_close_socket(&hymt_worker->process);
-	hymt_worker_recall_requests(ending);
-	hymt_link_reset(&hymt_worker->link);
+	engine->conversing = false;
+	engine->ending = ending;
+	engine->in_flight_at_end = engine->in_flight;
+	hymt_engine_close_socket(&engine->process);
+	hymt_worker_recall_requests(engine, ending);
+	hymt_link_reset(&engine->link);
 	if (ending == ENDING_DEATH || ending == ENDING_REFUSED)
-		hymt_worker->process.kill_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), EXIT_GRACE_MS);
+		engine->process.kill_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), EXIT_GRACE_MS);
 	else
-		hymt_engine_kill(&hymt_worker->process);
-	if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
+		hymt_engine_kill(&engine->process);
+	if (engine == hymt_worker->serving)
 		hymt_worker_set_phase(HYMT_DEVICE_RESTARTING);
 }
 
 /* What the log and hymt_status say of the end of an engine. */
 static void
-describe_end(int status, char *text, Size size)
+describe_end(const HymtEngine *engine, int status, char *text, Size size)
 {
-	switch (hymt_worker->ending)
+	switch (engine->ending)
 	{
 		case ENDING_HANG:
 			snprintf(text, size, "made no progress for %d ms and was killed", hymt_engine_timeout);
@@ -194,7 +269,7 @@ describe_end(int status, char *text, Size size)
 			break;
 		case ENDING_DEATH:
 		case ENDING_REFUSED:
-			if (hymt_worker->process.killed)
+			if (engine->process.killed)
 				snprintf(text, size, "ended the conversation, did not exit and was killed");
 			else
 				hymt_engine_status_text(status, text, size);
@@ -212,58 +287,113 @@ count_restart(void)
 	hymt_worker_unlock_device(false);
 }
 
-/* The process is gone: decide when the next one starts and what callers are told meanwhile. */
-static void
-engine_gone(pid_t pid, int status)
+/* Whether it did its work for a while: its end is no sign that the next one will fail. */
+static bool
+was_healthy(const HymtEngine *engine)
 {
-	char		what[128];
-	bool		healthy = hymt_worker->was_ready &&
-		(hymt_worker->has_answered ||
-		 TimestampDifferenceExceeds(hymt_worker->process.started, GetCurrentTimestamp(), HEALTHY_AFTER_MS));
+	return engine->ready_at != 0 &&
+		(engine->has_answered ||
+		 TimestampDifferenceExceeds(engine->ready_at, GetCurrentTimestamp(), HEALTHY_AFTER_MS));
+}
 
-	describe_end(status, what, sizeof(what));
-	if (hymt_worker->ending != ENDING_REFUSED || hymt_worker->phase != HYMT_DEVICE_REFUSED)
-		ereport(LOG, (errmsg("hymt: engine (PID %d) %s; requests in flight: %d", (int) pid, what,
-							 hymt_worker->in_flight_at_end)));
-	if (hymt_worker->ending == ENDING_PLANNED)
+/* The serving engine died, hung or talked nonsense. */
+static void
+serving_failed(const HymtEngine *engine, const char *what)
+{
+	bool		was_ready = engine->ready_at != 0;
+
+	if (was_healthy(engine))
+		hymt_worker_reset_failures();
+	else
+		hymt_worker->failures++;
+	if (!was_ready && hymt_worker_can_fall_back())
 	{
-		hymt_worker->failed_starts = 0;
-		hymt_worker_schedule_start(0);
-		hymt_worker_set_phase(HYMT_DEVICE_STARTING);
+		hymt_worker_fall_back(what);
 		return;
 	}
-	if (hymt_worker->ending != ENDING_REFUSED)
-		count_restart();
-	hymt_worker->failed_starts = healthy ? 0 : hymt_worker->failed_starts + 1;
-	if (hymt_worker->ending == ENDING_SKEW || hymt_worker->ending == ENDING_REFUSED)
+	if (hymt_worker->failures > 0 &&
+		(hymt_worker->tripped || hymt_worker->failures >= (was_ready ? MAX_FAILED_ENGINES : MAX_FAILED_STARTS)))
 	{
-		hymt_worker_schedule_start(restart_delay_ms());
-		hymt_worker_set_phase(HYMT_DEVICE_REFUSED);
+		open_breaker(what);
 		return;
 	}
 	snprintf(hymt_worker->message, sizeof(hymt_worker->message), "the engine %s", what);
-	if (!hymt_worker->was_ready && hymt_worker->failed_starts >= MAX_FAILED_STARTS)
-	{
-		snprintf(hymt_worker->message, sizeof(hymt_worker->message), "the engine cannot be started: it %s", what);
-		refuse(HYMT_FAILURE_INTERNAL, ERRCODE_HYMT_ENGINE_FAILED, hymt_worker->message);
-		return;
-	}
 	/* While refused, the reason for that stays the one to be seen. */
 	if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
 		hymt_worker_publish_error();
-	hymt_worker_schedule_start(healthy ? 0 : restart_delay_ms());
+	if (!was_ready)
+		schedule_start_later();
+	else
+		hymt_worker_schedule_start(hymt_worker->failures == 0 ? 0 : FIRST_DELAY_MS);
 	hymt_worker_set_phase(HYMT_DEVICE_RESTARTING);
 }
 
-void
-hymt_worker_reap_engine(void)
+/* The process of the serving engine is gone: decide when the next one starts and what callers are told meanwhile. */
+static void
+serving_gone(const HymtEngine *engine, const char *what)
 {
-	pid_t		pid = hymt_worker->process.pid;
-	int			status;
-
-	if (hymt_worker->process.kill_at != 0 && GetCurrentTimestamp() >= hymt_worker->process.kill_at)
-		hymt_engine_kill(&hymt_worker->process);
-	if (hymt_engine_reap(&hymt_worker->process, &status))
-		engine_gone(pid, status);
+	switch (engine->ending)
+	{
+		case ENDING_PLANNED:
+			hymt_worker->settings = hymt_worker->wanted;
+			hymt_worker_reset_failures();
+			hymt_worker_schedule_start(0);
+			hymt_worker_set_phase(HYMT_DEVICE_STARTING);
+			break;
+		case ENDING_SKEW:
+		case ENDING_REFUSED:
+			hymt_worker->failures++;
+			if (hymt_worker_can_fall_back())
+				hymt_worker_fall_back(hymt_worker->message);
+			else
+			{
+				schedule_start_later();
+				hymt_worker_set_phase(HYMT_DEVICE_REFUSED);
+			}
+			break;
+		case ENDING_DEATH:
+		case ENDING_GARBAGE:
+		case ENDING_HANG:
+		case ENDING_NO_MEMORY:
+			serving_failed(engine, what);
+			break;
+	}
 }
 
+static void
+engine_gone(HymtEngine *engine, pid_t pid, int status)
+{
+	char		what[128];
+
+	describe_end(engine, status, what, sizeof(what));
+	if (engine->ending != ENDING_REFUSED || hymt_worker->phase != HYMT_DEVICE_REFUSED)
+		ereport(LOG, (errmsg("hymt: engine (PID %d) %s; requests in flight: %d", (int) pid, what,
+							 engine->in_flight_at_end)));
+	if (engine->ending != ENDING_PLANNED && engine->ending != ENDING_REFUSED)
+		count_restart();
+	switch (engine->role)
+	{
+		case ROLE_SERVING:
+			serving_gone(engine, what);
+			break;
+		case ROLE_CANDIDATE:
+			hymt_worker_candidate_gone(engine, what);
+			break;
+		case ROLE_RETIRING:
+		case ROLE_NONE:
+			engine->role = ROLE_NONE;
+			break;
+	}
+}
+
+void
+hymt_worker_reap_engine(HymtEngine *engine)
+{
+	pid_t		pid = engine->process.pid;
+	int			status;
+
+	if (engine->process.kill_at != 0 && GetCurrentTimestamp() >= engine->process.kill_at)
+		hymt_engine_kill(&engine->process);
+	if (hymt_engine_reap(&engine->process, &status))
+		engine_gone(engine, pid, status);
+}

@@ -2,8 +2,9 @@
  * worker_internal.h: the state of a worker, and what its files need of each other.
  *
  *      worker.c            the loop, signals, start and end of the process
- *      worker_engine.c     the engine's life: start, end, delays, phases
- *      worker_messages.c   what the engine says
+ *      worker_engine.c     an engine's life: start, end, delays, circuit breaker, phases
+ *      worker_switch.c     new settings: which engine serves, which is loaded beside it
+ *      worker_messages.c   what an engine says
  *      worker_requests.c   the requests in flight
  */
 #ifndef HYMT_WORKER_INTERNAL_H
@@ -26,7 +27,7 @@ typedef enum HymtEnding
 	ENDING_PLANNED				/* new settings */
 } HymtEnding;
 
-/* What the present engine was last told of a slot. */
+/* What an engine was last told of a slot. */
 typedef struct HymtFlight
 {
 	uint64		generation;		/* of the last request sent; 0: none */
@@ -34,41 +35,73 @@ typedef struct HymtFlight
 	bool		suspect;
 } HymtFlight;
 
-typedef struct HymtWorker
+typedef enum HymtEngineRole
 {
-	int			device;
-	HymtDevicePhase phase;
-	HymtEngineSettings wanted;	/* as of the last reading of the configuration */
-	HymtEngineSettings used;	/* by the present engine */
+	ROLE_NONE,					/* no process, and none is wanted */
+	ROLE_SERVING,				/* requests go to it; its process may be dead for now */
+	ROLE_CANDIDATE,				/* loads new settings beside the serving one, and has no requests */
+	ROLE_RETIRING				/* was replaced: finishes what it has in flight */
+} HymtEngineRole;
+
+typedef struct HymtEngine
+{
+	HymtEngineRole role;
+	HymtEngineSettings settings;	/* that it was started with */
 	HymtEngineProcess process;
 	HymtLink	link;
 	bool		conversing;
-	bool		draining;		/* settings changed: end the engine when nothing is in flight */
+	bool		draining;		/* takes no more requests, ends when nothing is in flight */
 	HymtEnding	ending;			/* valid when not conversing and a process is there */
+	HymtFailure refusal;		/* valid with ENDING_REFUSED */
+	char		last_words[HYMT_MESSAGE_MAX];	/* valid with ENDING_REFUSED and ENDING_SKEW: why */
 	int			in_flight_at_end;
-	bool		was_ready;		/* this engine */
-	bool		has_answered;	/* this engine */
+	bool		has_answered;
+	TimestampTz ready_at;		/* 0: never was */
 	int			credits;
 	HymtFlight *flights;		/* [slot count] */
 	int			in_flight;
 	bool		alone;			/* a suspect is in flight: nothing may join it */
-	uint64		dropped;		/* answers that nobody waited for */
 	TimestampTz progress_at;	/* last sign of progress */
-	uint64		steps;			/* last heartbeat of this engine */
+	uint64		steps;			/* last heartbeat */
 	uint64		sequence_steps;
-	int			failed_starts;	/* in a row, for the delay and for giving up */
-	TimestampTz start_at;		/* when no process is there */
+	int			socket_position;	/* in the wait set; -1: not in it */
+	bool		waits_for_write;
+} HymtEngine;
+
+#define HYMT_ENGINES 2			/* a serving one, and one on its way in or out */
+
+typedef struct HymtWorker
+{
+	int			device;
+	HymtDevicePhase phase;		/* of the serving engine */
+	HymtEngine	engine[HYMT_ENGINES];
+	HymtEngine *serving;		/* always one of them */
+
+	HymtEngineSettings wanted;	/* as of the last reading of the configuration */
+	HymtEngineSettings settings;	/* what the serving engine is started with; differs while a switch is under way or failed */
+	HymtEngineSettings proven;	/* that an engine of this worker last became ready with */
+	bool		has_proven;
+	bool		switch_failed;	/* the wanted settings were tried in vain: not again before the next reload */
+
+	uint64		dropped;		/* answers that nobody waited for */
+	int			failures;		/* serving engines in a row that neither answered nor lived long enough */
+	int			back_off;		/* doublings of the delay before the next attempt */
+	bool		tripped;		/* the circuit breaker is open, or half open while an engine is ready */
+	TimestampTz start_at;		/* when no serving process is there */
 	HymtFailure failure;		/* of the refusal, in phase REFUSED */
 	int			sqlstate;
 	char		message[HYMT_MESSAGE_MAX];	/* of the refusal, or of the last death */
 
 	WaitEventSet *wait_set;		/* NULL: to be built */
-	int			socket_position;	/* in the set; -1: not in it */
-	bool		waits_for_write;
 } HymtWorker;
 
 /* One worker per process. */
 extern HymtWorker *hymt_worker;
+
+/* --- worker.c ---------------------------------------------------------------------------------------------------- */
+
+/* To be called before descriptors may get numbers that were in the set before. */
+extern void hymt_worker_drop_wait_set(void);
 
 /* --- worker_engine.c --------------------------------------------------------------------------------------------- */
 
@@ -81,21 +114,51 @@ extern void hymt_worker_copy_text(char *target, Size size, HymtPart part);
 
 extern void hymt_worker_set_phase(HymtDevicePhase phase);
 extern void hymt_worker_publish_error(void);
-extern void hymt_worker_start_engine(void);
+
+/* Forget failures: somebody looked after it, or an engine does its work. */
+extern void hymt_worker_reset_failures(void);
 extern void hymt_worker_schedule_start(int delay_ms);
-extern void hymt_worker_end_conversation(HymtEnding ending);
-extern void hymt_worker_reap_engine(void);
+
+/* Fork and exec with its settings; false with the reason in failure and message. */
+extern bool hymt_worker_launch(HymtEngine *engine, HymtFailure *failure, char *message, Size size);
+extern void hymt_worker_start_serving(void);
+extern void hymt_worker_end_conversation(HymtEngine *engine, HymtEnding ending);
+extern void hymt_worker_reap_engine(HymtEngine *engine);
+
+/* What the serving engine has done well; closes the circuit breaker. */
+extern void hymt_worker_note_health(void);
+
+/* When the breaker closes by itself; 0: it does not, or is closed. */
+extern TimestampTz hymt_worker_healthy_at(void);
+
+/* --- worker_switch.c --------------------------------------------------------------------------------------------- */
+
+extern void hymt_worker_settings_changed(void);	/* `wanted` has been read anew */
+extern void hymt_worker_start_candidate(void);	/* if there is a reason and room to */
+extern void hymt_worker_promote(HymtEngine *candidate);
+extern void hymt_worker_candidate_gone(HymtEngine *engine, const char *what);
+
+/* Whether the serving engine, failing to start, is followed by one with settings that worked; and does it. */
+extern bool hymt_worker_can_fall_back(void);
+extern void hymt_worker_fall_back(const char *what);
 
 /* --- worker_messages.c ------------------------------------------------------------------------------------------- */
 
 /* Reads and obeys what has arrived; may end the conversation. */
-extern void hymt_worker_receive(void);
+extern void hymt_worker_receive(HymtEngine *engine);
 
 /* --- worker_requests.c ------------------------------------------------------------------------------------------- */
 
+extern int	hymt_worker_in_flight(void);	/* of all engines */
 extern void hymt_worker_claim_requests(void);
 extern void hymt_worker_release_abandoned(void);
-extern void hymt_worker_recall_requests(HymtEnding ending);
+extern void hymt_worker_recall_requests(HymtEngine *engine, HymtEnding ending);
+
+/* Requests went back to the queue: others may have use for them. */
+extern void hymt_worker_wake_others(void);
+
+/* Whether no device can answer now, this one being refused. */
+extern bool hymt_worker_is_last_hope(void);
 
 typedef enum HymtMatch
 {
@@ -105,7 +168,7 @@ typedef enum HymtMatch
 } HymtMatch;
 
 /* To which request an answer belongs; one in flight is so no longer afterwards. */
-extern HymtMatch hymt_worker_land(uint32 slot, uint64 generation);
-extern void hymt_worker_note_progress(void);
+extern HymtMatch hymt_worker_land(HymtEngine *engine, uint32 slot, uint64 generation);
+extern void hymt_worker_note_progress(HymtEngine *engine);
 
 #endif							/* HYMT_WORKER_INTERNAL_H */

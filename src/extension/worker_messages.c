@@ -1,5 +1,5 @@
 /*
- * worker_messages.c: what the engine says, and what follows from it.
+ * worker_messages.c: what an engine says, and what follows from it.
  *
  * Runs in the worker. The link has checked form and order of each message; what it names may still be nonsense.
  */
@@ -9,12 +9,12 @@
 #include "utils/timestamp.h"
 
 static void
-handle_loading(const HymtMessage *message)
+handle_loading(HymtEngine *engine, const HymtMessage *message)
 {
 	HymtDeviceState *device;
 
-	hymt_worker_note_progress();
-	if (hymt_worker->phase == HYMT_DEVICE_STARTING)
+	hymt_worker_note_progress(engine);
+	if (engine->role == ROLE_SERVING && hymt_worker->phase == HYMT_DEVICE_STARTING)
 		hymt_worker_set_phase(HYMT_DEVICE_LOADING);
 	device = hymt_worker_lock_device();
 	device->loading_percent = (int) message->as.loading.percent;
@@ -23,18 +23,22 @@ handle_loading(const HymtMessage *message)
 }
 
 static void
-handle_ready(const HymtMessage *message)
+handle_ready(HymtEngine *engine, const HymtMessage *message)
 {
 	const HymtReady *ready = &message->as.ready;
 	const HymtReadyParts *parts = &message->ready_parts;
 	TimestampTz now = GetCurrentTimestamp();
 	HymtDeviceState *device;
 
-	hymt_worker_note_progress();
-	hymt_worker->was_ready = true;
-	hymt_worker->credits = (int) Min(ready->credits, (uint32) hymt_shared->slot_count);
+	hymt_worker_note_progress(engine);
+	engine->ready_at = now;
+	engine->credits = (int) Min(ready->credits, (uint32) hymt_shared->slot_count);
+	hymt_worker->proven = engine->settings;
+	hymt_worker->has_proven = true;
 	hymt_worker->failure = HYMT_FAILURE_NONE;
 	hymt_worker->sqlstate = 0;
+	if (engine->role == ROLE_CANDIDATE)
+		hymt_worker_promote(engine);
 
 	device = hymt_worker_lock_device();
 	device->loading_percent = 100;
@@ -49,59 +53,67 @@ handle_ready(const HymtMessage *message)
 	device->weight_bytes = ready->weight_bytes;
 	device->threads = (int) ready->threads;
 	device->max_context = (int) ready->max_context;
-	device->credits = hymt_worker->credits;
+	device->credits = engine->credits;
 	device->ready_since = now;
 	device->failure = HYMT_FAILURE_NONE;
 	device->sqlstate = 0;
 	hymt_worker_unlock_device(false);
 	hymt_worker_set_phase(HYMT_DEVICE_READY);
-	ereport(LOG, (errmsg("hymt: engine (PID %d) is ready", (int) hymt_worker->process.pid)));
+	ereport(LOG, (errmsg("hymt: engine (PID %d) is ready", (int) engine->process.pid)));
 }
 
 /*
- * The refusal is told at once, the process reaped later. Its message is English of our own program, but the model's
- * files have a say in it.
+ * No engine will come of this. Told at once, unless another one goes on serving or follows with settings that worked;
+ * the process is reaped later.
  */
 static void
-handle_refused(const HymtMessage *message)
+give_up_start(HymtEngine *engine, HymtEnding ending, HymtFailure failure, int sqlstate)
 {
-	bool		first = hymt_worker->phase != HYMT_DEVICE_REFUSED;
-
-	hymt_worker->failure = (HymtFailure) message->as.refused.failure;
-	hymt_worker->sqlstate = 0;
-	hymt_worker_copy_text(hymt_worker->message, sizeof(hymt_worker->message), message->text);
-	if (first)
-		ereport(LOG, (errmsg("hymt: engine (PID %d) refused model \"%s\": %s", (int) hymt_worker->process.pid,
-							 hymt_worker->used.model, hymt_worker->message)));
+	engine->refusal = failure;
+	if (engine->role != ROLE_SERVING || hymt_worker_can_fall_back())
+	{
+		hymt_worker_end_conversation(engine, ending);
+		return;
+	}
+	hymt_worker->failure = failure;
+	hymt_worker->sqlstate = sqlstate;
+	strlcpy(hymt_worker->message, engine->last_words, sizeof(hymt_worker->message));
 	hymt_worker_publish_error();
-	hymt_worker_end_conversation(ENDING_REFUSED);
+	hymt_worker_end_conversation(engine, ending);
 	hymt_worker_set_phase(HYMT_DEVICE_REFUSED);
 }
 
+/* The message is English of our own program, but the model's files have a say in it. */
 static void
-handle_skew(const HymtMessage *message)
+handle_refused(HymtEngine *engine, const HymtMessage *message)
 {
-	hymt_worker->failure = HYMT_FAILURE_INTERNAL;
-	hymt_worker->sqlstate = ERRCODE_HYMT_VERSION_SKEW;
-	snprintf(hymt_worker->message, sizeof(hymt_worker->message),
+	hymt_worker_copy_text(engine->last_words, sizeof(engine->last_words), message->text);
+	if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
+		ereport(LOG, (errmsg("hymt: engine (PID %d) refused model \"%s\": %s", (int) engine->process.pid,
+							 engine->settings.model, engine->last_words)));
+	give_up_start(engine, ENDING_REFUSED, (HymtFailure) message->as.refused.failure, 0);
+}
+
+static void
+handle_skew(HymtEngine *engine, const HymtMessage *message)
+{
+	snprintf(engine->last_words, sizeof(engine->last_words),
 			 "the engine speaks version %u of the protocol, this server version %d: "
 			 "restart PostgreSQL after replacing packages",
 			 message->as.hello.protocol_version, HYMT_PROTOCOL_VERSION);
-	hymt_worker_publish_error();
-	hymt_worker_end_conversation(ENDING_SKEW);
-	hymt_worker_set_phase(HYMT_DEVICE_REFUSED);
+	give_up_start(engine, ENDING_SKEW, HYMT_FAILURE_INTERNAL, ERRCODE_HYMT_VERSION_SKEW);
 }
 
 /* Common to both kinds of answer; true when somebody may be waiting for it. */
 static bool
-accept_answer(uint32 slot, uint64 generation)
+accept_answer(HymtEngine *engine, uint32 slot, uint64 generation)
 {
 	HymtDeviceState *device;
 
-	switch (hymt_worker_land(slot, generation))
+	switch (hymt_worker_land(engine, slot, generation))
 	{
 		case HYMT_MATCH_NEVER:
-			hymt_worker_end_conversation(ENDING_GARBAGE);
+			hymt_worker_end_conversation(engine, ENDING_GARBAGE);
 			return false;
 		case HYMT_MATCH_LATE:
 			hymt_worker->dropped++;
@@ -111,83 +123,86 @@ accept_answer(uint32 slot, uint64 generation)
 		case HYMT_MATCH_IN_FLIGHT:
 			break;
 	}
-	hymt_worker->has_answered = true;
-	hymt_worker->failed_starts = 0;
-	hymt_worker_note_progress();
+	engine->has_answered = true;
+	if (engine->role == ROLE_SERVING)
+		hymt_worker_note_health();
+	hymt_worker_note_progress(engine);
 	device = hymt_worker_lock_device();
 	device->requests++;
+	device->proven = device->proven || engine->role == ROLE_SERVING;
 	hymt_worker_unlock_device(false);
 	return true;
 }
 
 static void
-handle_result(const HymtMessage *message)
+handle_result(HymtEngine *engine, const HymtMessage *message)
 {
 	const HymtResult *result = &message->as.result;
 
-	if (accept_answer(result->slot, result->generation))
+	if (accept_answer(engine, result->slot, result->generation))
 		hymt_queue_answer(hymt_worker->device, (int) result->slot, result->generation, message->text.data,
 						  message->text.length, (HymtFinish) result->finish, (int) result->input_tokens,
 						  (int) result->output_tokens);
 }
 
 static void
-handle_failure(const HymtMessage *message)
+handle_failure(HymtEngine *engine, const HymtMessage *message)
 {
 	const HymtFailureFrame *failure = &message->as.failure;
 
-	if (accept_answer(failure->slot, failure->generation))
+	if (accept_answer(engine, failure->slot, failure->generation))
 		hymt_queue_fail(hymt_worker->device, (int) failure->slot, failure->generation, (HymtFailure) failure->failure, 0,
 						(HymtFinish) failure->finish, message->text.data, message->text.length);
 }
 
 /* A heartbeat alone is no progress: a scheduler may hang while its process still talks. */
 static void
-handle_heartbeat(const HymtMessage *message)
+handle_heartbeat(HymtEngine *engine, const HymtMessage *message)
 {
 	const HymtHeartbeat *beat = &message->as.heartbeat;
-	uint64		steps = beat->steps - Min(beat->steps, hymt_worker->steps);
-	uint64		rows = beat->sequence_steps - Min(beat->sequence_steps, hymt_worker->sequence_steps);
+	uint64		steps = beat->steps - Min(beat->steps, engine->steps);
+	uint64		rows = beat->sequence_steps - Min(beat->sequence_steps, engine->sequence_steps);
 	HymtDeviceState *device;
 
-	if (beat->steps == hymt_worker->steps)
+	if (beat->steps == engine->steps)
 		return;
-	hymt_worker_note_progress();
+	hymt_worker_note_progress(engine);
 	device = hymt_worker_lock_device();
 	device->steps += steps;
 	device->sequence_steps += rows;
-	hymt_stat_steps(steps, rows, hymt_worker->progress_at);
+	hymt_stat_steps(steps, rows, engine->progress_at);
 	hymt_worker_unlock_device(false);
-	hymt_worker->steps = beat->steps;
-	hymt_worker->sequence_steps = beat->sequence_steps;
+	engine->steps = beat->steps;
+	engine->sequence_steps = beat->sequence_steps;
 }
 
 static void
-handle_message(const HymtMessage *message)
+handle_message(HymtEngine *engine, const HymtMessage *message)
 {
 	switch (message->frame.type)
 	{
 		case HYMT_FRAME_HELLO:
-			hymt_worker_note_progress();
-			hymt_worker_set_phase(HYMT_DEVICE_LOADING);
+			hymt_worker_note_progress(engine);
+			if (engine->role == ROLE_SERVING)
+				hymt_worker_set_phase(HYMT_DEVICE_LOADING);
 			break;
 		case HYMT_FRAME_LOADING:
-			handle_loading(message);
+			handle_loading(engine, message);
 			break;
 		case HYMT_FRAME_READY:
-			handle_ready(message);
+			handle_ready(engine, message);
 			break;
 		case HYMT_FRAME_REFUSED:
-			handle_refused(message);
+			handle_refused(engine, message);
 			break;
 		case HYMT_FRAME_RESULT:
-			handle_result(message);
+			handle_result(engine, message);
 			break;
 		case HYMT_FRAME_FAILURE:
-			handle_failure(message);
+			handle_failure(engine, message);
 			break;
 		case HYMT_FRAME_HEARTBEAT:
-			handle_heartbeat(message);
+			handle_heartbeat(engine, message);
 			break;
 		default:
 			Assert(false);		/* the link lets nothing else through */
@@ -195,33 +210,33 @@ handle_message(const HymtMessage *message)
 }
 
 void
-hymt_worker_receive(void)
+hymt_worker_receive(HymtEngine *engine)
 {
 	HymtMessage message;
 
-	if (!hymt_link_read(&hymt_worker->link, hymt_worker->process.socket))
+	if (!hymt_link_read(&engine->link, engine->process.socket))
 	{
-		hymt_worker_end_conversation(ENDING_NO_MEMORY);
+		hymt_worker_end_conversation(engine, ENDING_NO_MEMORY);
 		return;
 	}
-	while (hymt_worker->conversing)
+	while (engine->conversing)
 	{
-		switch (hymt_link_next(&hymt_worker->link, &message))
+		switch (hymt_link_next(&engine->link, &message))
 		{
 			case HYMT_LINK_NOTHING:
-				if (hymt_worker->link.ended)
-					hymt_worker_end_conversation(ENDING_DEATH);
+				if (engine->link.ended)
+					hymt_worker_end_conversation(engine, ENDING_DEATH);
 				return;
 			case HYMT_LINK_SKEW:
-				handle_skew(&message);
+				handle_skew(engine, &message);
 				return;
 			case HYMT_LINK_BROKEN:
-				hymt_worker_end_conversation(ENDING_GARBAGE);
+				hymt_worker_end_conversation(engine, ENDING_GARBAGE);
 				return;
 			case HYMT_LINK_MESSAGE:
-				handle_message(&message);
-				if (hymt_worker->conversing)
-					hymt_link_done(&hymt_worker->link, &message);
+				handle_message(engine, &message);
+				if (engine->conversing)
+					hymt_link_done(&engine->link, &message);
 				break;
 		}
 	}

@@ -5,23 +5,35 @@
  */
 #include "worker_internal.h"
 
+#include "queue_internal.h"
+
 #include "utils/timestamp.h"
 
 /* No further requests are claimed while more than this waits to be sent: a slow engine must not fill our memory. */
 #define MAX_UNSENT (1024 * 1024)
 
 static void
-land(HymtFlight *flight)
+land(HymtEngine *engine, HymtFlight *flight)
 {
 	flight->in_flight = false;
-	if (--hymt_worker->in_flight == 0)
-		hymt_worker->alone = false;
+	if (--engine->in_flight == 0)
+		engine->alone = false;
+}
+
+int
+hymt_worker_in_flight(void)
+{
+	int			sum = 0;
+
+	for (int i = 0; i < HYMT_ENGINES; i++)
+		sum += hymt_worker->engine[i].in_flight;
+	return sum;
 }
 
 void
-hymt_worker_note_progress(void)
+hymt_worker_note_progress(HymtEngine *engine)
 {
-	hymt_worker->progress_at = GetCurrentTimestamp();
+	engine->progress_at = GetCurrentTimestamp();
 }
 
 static void
@@ -32,26 +44,51 @@ fail(const HymtClaim *claim, HymtFailure failure, const char *message)
 }
 
 static void
-send_request(const HymtClaim *claim)
+send_request(HymtEngine *engine, const HymtClaim *claim)
 {
-	HymtFlight *flight = &hymt_worker->flights[claim->slot];
+	HymtFlight *flight = &engine->flights[claim->slot];
 
 	if (claim->text_length > HYMT_FRAME_MAX_BODY - sizeof(HymtRequest))
 	{
 		fail(claim, HYMT_FAILURE_TOO_LONG, "The text is longer than a message to the engine may be.");
 		return;
 	}
-	if (!hymt_link_request(&hymt_worker->link, claim))
+	if (!hymt_link_request(&engine->link, claim))
 	{
 		fail(claim, HYMT_FAILURE_NO_MEMORY, "The worker is out of memory.");
 		return;
 	}
-	if (hymt_worker->in_flight++ == 0)
-		hymt_worker_note_progress();	/* an idle engine owed none */
+	if (engine->in_flight++ == 0)
+		hymt_worker_note_progress(engine);	/* an idle engine owed none */
 	flight->generation = claim->generation;
 	flight->in_flight = true;
 	flight->suspect = claim->suspect;
-	hymt_worker->alone = claim->suspect;
+	engine->alone = claim->suspect;
+}
+
+/*
+ * A suspect must not be found guilty of what is the device's own fault. So while this engine has not answered anything,
+ * suspects are left to a device whose engine has.
+ */
+static bool
+may_try_suspects(const HymtEngine *engine)
+{
+	bool		other_proven = false;
+
+	if (engine->has_answered || hymt_shared->device_count == 1)
+		return true;
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	for (int i = 0; i < hymt_shared->device_count; i++)
+		other_proven = other_proven || (i != hymt_worker->device && hymt_shared->device[i].proven);
+	LWLockRelease(hymt_shared->lock);
+	return !other_proven;
+}
+
+/* More than one request is a risk while the circuit breaker is half open. */
+static int
+free_credits(const HymtEngine *engine)
+{
+	return (hymt_worker->tripped ? 1 : engine->credits) - engine->in_flight;
 }
 
 /*
@@ -61,19 +98,34 @@ send_request(const HymtClaim *claim)
 void
 hymt_worker_claim_requests(void)
 {
+	HymtEngine *engine = hymt_worker->serving;
 	HymtClaim	claim;
 
-	while (hymt_worker->in_flight < hymt_worker->credits && !hymt_worker->alone &&
-		   hymt_link_unsent(&hymt_worker->link) < MAX_UNSENT)
+	while (engine->conversing && engine->link.ready && !engine->draining && free_credits(engine) > 0 && !engine->alone &&
+		   hymt_link_unsent(&engine->link) < MAX_UNSENT)
 	{
-		bool		suspects = hymt_queue_has_suspects();
+		bool		suspects = hymt_queue_has_suspects() && may_try_suspects(engine);
 
-		if (suspects && hymt_worker->in_flight > 0)
+		if (suspects && engine->in_flight > 0)
 			return;
 		if (!hymt_queue_claim(hymt_worker->device, suspects, &claim))
 			return;
-		send_request(&claim);
+		send_request(engine, &claim);
 	}
+}
+
+/* The engine that was last sent this request, if it still works on it. */
+static HymtEngine *
+engine_of(int slot, uint64 generation)
+{
+	for (int i = 0; i < HYMT_ENGINES; i++)
+	{
+		HymtEngine *engine = &hymt_worker->engine[i];
+
+		if (engine->conversing && engine->flights[slot].in_flight && engine->flights[slot].generation == generation)
+			return engine;
+	}
+	return NULL;
 }
 
 /* Slots of callers that left are free for others at once; the engine is told to stop working for them. */
@@ -85,13 +137,13 @@ hymt_worker_release_abandoned(void)
 
 	while (hymt_queue_next_abandoned(hymt_worker->device, &slot, &generation))
 	{
-		HymtFlight *flight = &hymt_worker->flights[slot];
+		HymtEngine *engine = engine_of(slot, generation);
 
-		if (!flight->in_flight || flight->generation != generation)
+		if (engine == NULL)
 			continue;
-		land(flight);
+		land(engine, &engine->flights[slot]);
 		/* Without memory for it the engine works on in vain, and its answer is dropped. */
-		(void) hymt_link_cancel(&hymt_worker->link, slot, generation);
+		(void) hymt_link_cancel(&engine->link, slot, generation);
 	}
 }
 
@@ -100,7 +152,7 @@ hymt_worker_release_abandoned(void)
  * twice, is at fault itself. (Once is not enough: the engine may have been killed from outside.)
  */
 void
-hymt_worker_recall_requests(HymtEnding ending)
+hymt_worker_recall_requests(HymtEngine *engine, HymtEnding ending)
 {
 	bool		innocent = ending == ENDING_PLANNED || ending == ENDING_NO_MEMORY;
 	int			sqlstate = ending == ENDING_DEATH ? ERRCODE_HYMT_ENGINE_CRASHED : ERRCODE_HYMT_ENGINE_FAILED;
@@ -108,9 +160,11 @@ hymt_worker_recall_requests(HymtEnding ending)
 		ending == ENDING_HANG ? "Started anew, the engine hung again." :
 		"Started anew, the engine broke the protocol again.";
 
-	for (int slot = 0; slot < hymt_shared->slot_count && hymt_worker->in_flight > 0; slot++)
+	if (engine->in_flight == 0)
+		return;
+	for (int slot = 0; slot < hymt_shared->slot_count && engine->in_flight > 0; slot++)
 	{
-		HymtFlight *flight = &hymt_worker->flights[slot];
+		HymtFlight *flight = &engine->flights[slot];
 
 		if (!flight->in_flight)
 			continue;
@@ -119,23 +173,56 @@ hymt_worker_recall_requests(HymtEnding ending)
 							HYMT_FINISH_NONE, message, strlen(message));
 		else
 			hymt_queue_requeue(hymt_worker->device, slot, flight->generation, !innocent);
-		land(flight);
+		land(engine, flight);
 	}
-	Assert(hymt_worker->in_flight == 0);
+	Assert(engine->in_flight == 0);
+	hymt_worker_wake_others();
 }
 
 HymtMatch
-hymt_worker_land(uint32 slot, uint64 generation)
+hymt_worker_land(HymtEngine *engine, uint32 slot, uint64 generation)
 {
 	HymtFlight *flight;
 
 	if (slot >= (uint32) hymt_shared->slot_count)
 		return HYMT_MATCH_NEVER;
-	flight = &hymt_worker->flights[slot];
+	flight = &engine->flights[slot];
 	if (generation > flight->generation || generation == 0)
 		return HYMT_MATCH_NEVER;
 	if (!flight->in_flight || flight->generation != generation)
 		return HYMT_MATCH_LATE;
-	land(flight);
+	land(engine, flight);
 	return HYMT_MATCH_IN_FLIGHT;
+}
+
+/* --- other devices ------------------------------------------------------------------------------------------------ */
+
+void
+hymt_worker_wake_others(void)
+{
+	int			workers[HYMT_MAX_DEVICES];
+	int			count = hymt_shared->device_count;
+
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	for (int i = 0; i < count; i++)
+		workers[i] = i == hymt_worker->device ? -1 : hymt_shared->device[i].worker_procno;
+	LWLockRelease(hymt_shared->lock);
+	for (int i = 0; i < count; i++)
+		hymt_wake(workers[i]);
+}
+
+bool
+hymt_worker_is_last_hope(void)
+{
+	bool		hope = false;
+
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	for (int i = 0; i < hymt_shared->device_count; i++)
+	{
+		HymtDevicePhase phase = hymt_shared->device[i].phase;
+
+		hope = hope || (phase != HYMT_DEVICE_REFUSED && phase != HYMT_DEVICE_NO_WORKER);
+	}
+	LWLockRelease(hymt_shared->lock);
+	return !hope;
 }

@@ -32,12 +32,18 @@
  *      mock:stall              heartbeats, but no step any more
  *      mock:close              close the conversation, but do not exit
  *      mock:log N              N lines on stderr, and some bytes that are no text
+ *      mock:closelog           close stderr, then answer
+ *      mock:device             answer with the device number
  *
- * How it starts is told by the first line of the file `fault` in the model directory, or else by the directory's name
- * after "mock-" ("mock-credits-4" is "credits 4"):
+ * How it starts is told by the first line of the file `fault-DEVICE`, or else `fault`, in the model directory, or else by
+ * the directory's name after "mock-" ("mock-credits-4" is "credits 4"):
  *
  *      exit-at-start, exit-while-loading, crash-once, hang-at-start, silent, garbage-hello, wrong-version,
  *      refuse NAME, load-slow SECONDS, credits N, step MILLISECONDS,
+ *      no-room                 refuse for want of memory when another engine serves meanwhile (--beside)
+ *      no-room-then-refuse     that, and refuse as broken otherwise
+ *      exit-when-ready         exit as soon as READY is sent
+ *      crash-at-request, hang-at-request   at the first request, whatever it is
  *      at MOMENT FAULT         FAULT happens once at that moment, to the first engine that comes there; it leaves a
  *                              file `happened` in the model directory. Moments: start (before HELLO), hello (after
  *                              it), loading, ready (just after READY), idle, step (with requests in it), answering
@@ -78,6 +84,8 @@ static struct
 	HymtBytes	in;
 	const char *model;
 	const char *family;
+	int			device;			/* --device-number */
+	bool		beside;			/* --beside */
 	char		fault[64];
 	char		fault_argument[64];
 	char		fault_at_moment[64];	/* of "at" */
@@ -238,15 +246,34 @@ send_refused(HymtFailure failure, const char *message)
 	send_frame(HYMT_FRAME_REFUSED, &refused, sizeof(refused), &text, 1, SIZE_MAX, 0);
 }
 
+/* Another one for each name, of 64 digits. */
+static void
+make_fingerprint(const char *name, char *fingerprint, size_t size)
+{
+	uint64_t	hash = 14695981039346656037u;
+
+	for (const char *c = name; *c != '\0'; c++)
+		hash = (hash ^ (unsigned char) *c) * 1099511628211u;
+	snprintf(fingerprint, size, "%016llx%048x", (unsigned long long) hash, 0);
+}
+
 static void
 send_ready(void)
 {
 	const char *slash = strrchr(mock.model, '/');
-	HymtPart	parts[6] = {
-		part(slash != NULL ? slash + 1 : mock.model), part(mock.family),
-		part("00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"), part("exact"), part("mock"), part("")
-	};
-	HymtReady	ready = {
+	const char *name = slash != NULL ? slash + 1 : mock.model;
+	char		fingerprint[65];
+	HymtPart	parts[6];
+	HymtReady	ready;
+
+	make_fingerprint(name, fingerprint, sizeof(fingerprint));
+	parts[0] = part(name);
+	parts[1] = part(mock.family);
+	parts[2] = part(fingerprint);
+	parts[3] = part("exact");
+	parts[4] = part("mock");
+	parts[5] = part("");
+	ready = (HymtReady) {
 		.parameters = 1234, .weight_bytes = 2468, .threads = 1, .max_context = 8192, .credits = mock.credits,
 		.name_length = (uint32_t) parts[0].length, .family_length = (uint32_t) parts[1].length,
 		.fingerprint_length = (uint32_t) parts[2].length, .precision_length = (uint32_t) parts[3].length,
@@ -504,6 +531,14 @@ take_step(Request *request, int in_step)
 		send_result_part(request, "slowly", 6, HYMT_FINISH_STOP, SIZE_MAX, 1);
 	else if (is(request, "big"))
 		send_big(request);
+	else if (is(request, "closelog"))
+	{
+		close(STDOUT_FILENO);
+		close(STDERR_FILENO);
+		send_result(request, "closed");
+	}
+	else if (is(request, "device"))
+		send_number(request, mock.device);
 	else if (is(request, "pid"))
 		send_number(request, (long) getpid());
 	else if (is(request, "finish"))
@@ -608,6 +643,10 @@ accept_request(const HymtFrame *frame)
 	if (request->text == NULL)
 		abort();
 	parse_command(request);
+	if (strcmp(mock.fault, "crash-at-request") == 0)
+		crash();
+	if (strcmp(mock.fault, "hang-at-request") == 0)
+		hang();
 	while (*end != NULL)
 		end = &(*end)->next;
 	*end = request;
@@ -735,8 +774,13 @@ read_fault(void)
 	FILE	   *file;
 
 	fault_from_name(line, sizeof(line));
-	snprintf(path, sizeof(path), "%s/fault", mock.model);
+	snprintf(path, sizeof(path), "%s/fault-%d", mock.model, mock.device);
 	file = fopen(path, "r");
+	if (file == NULL)
+	{
+		snprintf(path, sizeof(path), "%s/fault", mock.model);
+		file = fopen(path, "r");
+	}
 	if (file != NULL)
 	{
 		line[0] = '\0';
@@ -793,6 +837,16 @@ start(void)
 		send_refused(HYMT_FAILURE_MODEL_MISSING, "there is no such directory");
 		exit(1);
 	}
+	if (mock.beside && (fault("no-room") || fault("no-room-then-refuse")))
+	{
+		send_refused(HYMT_FAILURE_NO_MEMORY, "the mock engine was asked to find no room");
+		exit(1);
+	}
+	if (fault("no-room-then-refuse"))
+	{
+		send_refused(HYMT_FAILURE_MODEL_BROKEN, "the mock engine was asked to refuse");
+		exit(1);
+	}
 	if (fault("refuse"))
 	{
 		send_refused(failure_by_name(mock.fault_argument), "the mock engine was asked to refuse");
@@ -813,6 +867,8 @@ start(void)
 	if (fault("step"))
 		mock.step_ms = atoi(mock.fault_argument);
 	send_ready();
+	if (fault("exit-when-ready"))
+		exit(4);
 	at_moment("ready");
 }
 
@@ -827,6 +883,10 @@ main(int argc, char **argv)
 			mock.fd = atoi(argv[i + 1]);
 		else if (strcmp(argv[i], "--prompt-family") == 0)
 			mock.family = argv[i + 1];
+		else if (strcmp(argv[i], "--device-number") == 0)
+			mock.device = atoi(argv[i + 1]);
+		else if (strcmp(argv[i], "--beside") == 0)
+			mock.beside = true;
 	}
 	if (argc < 2 || strcmp(argv[1], "serve") != 0 || mock.model == NULL || mock.fd < 0)
 	{

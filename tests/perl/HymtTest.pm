@@ -21,7 +21,7 @@ use Test::More;
 use Time::HiRes qw(time usleep);
 
 our @EXPORT = qw(
-  hymt_node watch model_directory use_model scenario
+  hymt_node watch model_directory use_model switch_model restart_workers scenario
   translate background finish session_pid
   status wait_until wait_for_status wait_for_slots wait_for_all_free
   server_identity is_undisturbed process_lives wait_for_end anonymous_kb
@@ -64,7 +64,7 @@ sub model_directory
 }
 
 # A running server with hymt, the mock engine and the extension. Options: model => name or path, conf => more settings,
-# init => arguments of init.
+# init => arguments of init, engine => '' and model => 'demo' for the real ones.
 sub hymt_node
 {
 	my ($name, %option) = @_;
@@ -72,8 +72,8 @@ sub hymt_node
 	my $model = $option{model} // 'mock-plain';
 
 	$node->init(@{ $option{init} // [] });
-	$model = model_directory($node, $model) unless $model =~ m{/};
-	my $engine = mock_engine($node);
+	my $engine = $option{engine} // mock_engine($node);
+	$model = model_directory($node, $model) unless $engine eq '' || $model =~ m{/};
 	$node->append_conf('postgresql.conf', <<"END");
 shared_preload_libraries = 'hymt'
 hymt.engine = '$engine'
@@ -120,17 +120,35 @@ sub scenario
 	};
 }
 
-# Change hymt.model (name or path) and reload.
-sub use_model
+# Change hymt.model (name or path) and reload: engines that serve go on until one with the new model is ready.
+sub switch_model
 {
 	my ($node, $model) = @_;
 
 	$model = model_directory($node, $model) unless $model =~ m{/};
 	$node->append_conf('postgresql.conf', "hymt.model = '$model'");
 	$node->reload;
-	# The worker reads it soon after; what follows must not meet the old one.
 	wait_until($node, "SELECT current_setting('hymt.model') = '$model'", 't');
-	usleep(300_000);
+}
+
+# Change hymt.model (name or path) and start the workers anew, so that no other model serves, even if this one cannot.
+sub use_model
+{
+	my ($node, $model) = @_;
+
+	switch_model($node, $model);
+	restart_workers($node);
+}
+
+sub restart_workers
+{
+	my ($node) = @_;
+	my $all = $node->safe_psql('postgres', 'SELECT count(*) FROM hymt_status');
+
+	wait_until($node, 'SELECT count(worker_pid) FROM hymt_status', $all);
+	my $former = $node->safe_psql('postgres', "SELECT coalesce(string_agg(worker_pid::text, ','), '0') FROM hymt_status");
+	$node->safe_psql('postgres', "SELECT count(pg_terminate_backend(worker_pid)) FROM hymt_status");
+	wait_until($node, "SELECT count(*) FROM hymt_status WHERE worker_pid NOT IN ($former)", $all);
 }
 
 # SQL that translates a literal from zh to en.

@@ -49,7 +49,8 @@ foreach my $case (@refusals)
 	{
 		$node->append_conf('postgresql.conf', "hymt.model = '$model'");
 		$node->reload;
-		usleep(500_000);
+		wait_until($node, "SELECT current_setting('hymt.model') = '$model'", 't');
+		restart_workers($node);
 		is(finish(background($node, translate('hello')))->{err}, "ERROR:  $sqlstate", "$model: the caller is told");
 	}
 	else
@@ -98,23 +99,6 @@ is(outcome('mock-good'), 'zh>en: hello', 'a good model ends it');
 	mkdir $directory;
 	ok(wait_for_status($node, "state = 'ready' AND model = 'appears-later'"), 'is loaded when it has come');
 	is($node->safe_psql('postgres', translate('hello')), 'zh>en: hello', 'and translates');
-}
-
-# New settings: requests in flight are finished by the old engine, later ones go to the new one.
-{
-	my $old = status($node, 'engine_pid');
-	my $restarts = status($node, 'restarts');
-	my $sleeper = background($node, translate('mock:sleep 3'));
-
-	wait_for_slots($node, 1);
-	usleep(300_000);
-	use_model($node, 'mock-next');
-	my $later = background($node, translate('mock:pid'));
-	is(finish($sleeper)->{out}, 'awake', 'new model: what was in flight is finished');
-	isnt(finish($later)->{out}, $old, 'new model: what came later is for the new engine');
-	is(status($node, 'model'), 'mock-next', 'new model: hymt_status names it');
-	is(status($node, 'restarts'), $restarts, 'new model: that is no crash');
-	ok(wait_for_end($old), 'new model: the old engine is gone');
 }
 
 # The same settings again: nothing happens.
