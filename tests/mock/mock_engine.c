@@ -17,6 +17,7 @@
  *      mock:stopreading S      read nothing for S seconds, then answer
  *      mock:big N              answer with N bytes
  *      mock:pid                answer with the process number
+ *      mock:chinese            answer in Chinese
  *      mock:finish REASON      stop, length or loop
  *      mock:fail NAME          a failure: see failure_names
  *      mock:badutf8            answer with a byte sequence that is not UTF-8
@@ -45,7 +46,7 @@
  *      exit-when-ready         exit as soon as READY is sent
  *      crash-at-request, hang-at-request   at the first request, whatever it is
  *      at MOMENT FAULT         FAULT happens once at that moment, to the first engine that comes there; it leaves a
- *                              file `happened` in the model directory. Moments: start (before HELLO), hello (after
+ *                              file `happened-MOMENT-FAULT` in the model directory. Moments: start (before HELLO), hello (after
  *                              it), loading, ready (just after READY), idle, step (with requests in it), answering
  *                              (in the middle of an answer). Faults: crash, abort, exit, garbage, cut (half a frame,
  *                              then exit), half (half a frame, then nothing any more), hang, close, late (a pause)
@@ -64,7 +65,7 @@
 
 #define HEARTBEAT_MS 200
 #define IDLE_MS 100				/* without requests, before the moment "idle" has come */
-#define LATE_MS 700				/* the pause of the fault "late" */
+#define LATE_MS 400				/* the pause of the fault "late" */
 #define NEVER INT64_MAX
 
 typedef struct Request
@@ -303,7 +304,7 @@ moment_has_come(const char *moment)
 
 	if (strcmp(mock.fault, "at") != 0 || strcmp(mock.fault_argument, moment) != 0)
 		return false;
-	snprintf(path, sizeof(path), "%s/happened", mock.model);
+	snprintf(path, sizeof(path), "%s/happened-%s-%s", mock.model, moment, mock.fault_at_moment);
 	if (access(path, F_OK) == 0)
 		return false;
 	mark = fopen(path, "w");
@@ -541,6 +542,8 @@ take_step(Request *request, int in_step)
 		send_number(request, mock.device);
 	else if (is(request, "pid"))
 		send_number(request, (long) getpid());
+	else if (is(request, "chinese"))
+		send_result(request, "\xe8\x87\xaa\xe8\xa1\x8c\xe8\xbd\xa6");
 	else if (is(request, "finish"))
 		send_finish(request);
 	else if (is(request, "fail"))

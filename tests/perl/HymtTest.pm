@@ -162,7 +162,8 @@ sub translate
 
 # --- sessions in the background -----------------------------------------------------------------------------------
 
-# Starts psql with the statements; errors show as "ERROR:  SQLSTATE". Its application_name is in {name}.
+# Starts psql with the statements; errors show as "ERROR:  SQLSTATE". Its application_name is in {name}. Options:
+# database => name, or connstr => where to connect instead.
 sub background
 {
 	my ($node, $sql, %option) = @_;
@@ -176,7 +177,7 @@ sub background
 	$session{run} = IPC::Run::start(
 		[
 			'psql', '-XAtq', '-v', 'VERBOSITY=sqlstate', '-v', 'ON_ERROR_STOP=1', '-f', $script,
-			'-d', $node->connstr($option{database} // 'postgres')
+			'-d', $option{connstr} // $node->connstr($option{database} // 'postgres')
 		],
 		'<', File::Spec->devnull, '>', \$session{out}, '2>', \$session{err});
 	push @unfinished, \%session;

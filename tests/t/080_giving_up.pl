@@ -165,7 +165,8 @@ scenario 'timeouts' => sub {
 		my $session = finish(background($node, "SET $timeout = 200; $sleep"));
 
 		like($session->{err}, qr/(57014|25P04)/, "$timeout: the session is told");
-		cmp_ok($session->{took}, '<', PROMPT_SECONDS, sprintf('%s of 200 ms: after %.0f ms', $timeout, $session->{took} * 1000));
+		cmp_ok($session->{took}, '<', PROMPT_SECONDS,
+			sprintf('%s of 200 ms: after %.0f ms', $timeout, $session->{took} * 1000));
 	}
 };
 
@@ -212,7 +213,10 @@ FETCH 1 FROM c;
 FETCH 1 FROM c;
 END
 
-	wait_until($node, "SELECT state FROM pg_stat_activity WHERE application_name = '$reader->{name}'", 'idle in transaction');
+	wait_until(
+		$node,
+		"SELECT state FROM pg_stat_activity WHERE application_name = '$reader->{name}'",
+		'idle in transaction');
 	my @others = map { background($node, translate("other $_")) } 1 .. 10;
 	is(finish($others[$_ - 1])->{out}, "zh>en: other $_", "session $_ is served") foreach 1 .. 10;
 	append_to_file($release, 'now');
