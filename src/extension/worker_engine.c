@@ -344,7 +344,7 @@ serving_gone(const HymtEngine *engine, const char *what)
 		case ENDING_REFUSED:
 			hymt_worker->failures++;
 			if (hymt_worker_can_fall_back())
-				hymt_worker_fall_back(hymt_worker->message);
+				hymt_worker_fall_back(engine->last_words);
 			else
 			{
 				schedule_start_later();

@@ -12,6 +12,9 @@
 /* No further requests are claimed while more than this waits to be sent: a slow engine must not fill our memory. */
 #define MAX_UNSENT (1024 * 1024)
 
+/* Steps are meant to take no more than a quarter of a second, and engines report them at least once a second. */
+#define STANDSTILL_MS 1500
+
 static void
 land(HymtEngine *engine, HymtFlight *flight)
 {
@@ -66,6 +69,21 @@ send_request(HymtEngine *engine, const HymtClaim *claim)
 	engine->alone = claim->suspect;
 }
 
+/* Whether another device is ready and its present engine has answered something. */
+static bool
+other_device_proven(void)
+{
+	bool		proven = false;
+
+	if (hymt_shared->device_count == 1)
+		return false;
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	for (int i = 0; i < hymt_shared->device_count; i++)
+		proven = proven || (i != hymt_worker->device && hymt_shared->device[i].proven);
+	LWLockRelease(hymt_shared->lock);
+	return proven;
+}
+
 /*
  * A suspect must not be found guilty of what is the device's own fault. So while this engine has not answered anything,
  * suspects are left to a device whose engine has.
@@ -73,15 +91,16 @@ send_request(HymtEngine *engine, const HymtClaim *claim)
 static bool
 may_try_suspects(const HymtEngine *engine)
 {
-	bool		other_proven = false;
+	return engine->has_answered || !other_device_proven();
+}
 
-	if (engine->has_answered || hymt_shared->device_count == 1)
-		return true;
-	LWLockAcquire(hymt_shared->lock, LW_SHARED);
-	for (int i = 0; i < hymt_shared->device_count; i++)
-		other_proven = other_proven || (i != hymt_worker->device && hymt_shared->device[i].proven);
-	LWLockRelease(hymt_shared->lock);
-	return !other_proven;
+/* An engine that stands still, for whatever reason, must not collect requests that another device would answer. */
+static bool
+stands_still(const HymtEngine *engine)
+{
+	return engine->in_flight > 0 &&
+		TimestampDifferenceExceeds(engine->progress_at, GetCurrentTimestamp(), STANDSTILL_MS) &&
+		other_device_proven();
 }
 
 /* More than one request is a risk while the circuit breaker is half open. */
@@ -101,6 +120,8 @@ hymt_worker_claim_requests(void)
 	HymtEngine *engine = hymt_worker->serving;
 	HymtClaim	claim;
 
+	if (stands_still(engine))
+		return;
 	while (engine->conversing && engine->link.ready && !engine->draining && free_credits(engine) > 0 && !engine->alone &&
 		   hymt_link_unsent(&engine->link) < MAX_UNSENT)
 	{

@@ -251,7 +251,7 @@ sub wait_for_status
 {
 	my ($node, $condition) = @_;
 
-	return wait_until($node, "SELECT $condition FROM hymt_status", 't');
+	return wait_until($node, "SELECT bool_and($condition) FROM hymt_status", 't');
 }
 
 sub wait_for_slots

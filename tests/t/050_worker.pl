@@ -111,6 +111,31 @@ is($node->safe_psql('postgres', translate('hello')), 'zh>en: hello', 'a good mod
 	wait_for_all_free($node, 'backend killed');
 }
 
+# An error inside the worker costs a turn of its loop, but not the engine: without a free descriptor it cannot build the set
+# that it waits on, which it has to because the engine closes its log.
+{
+	my $before = status($node, 'engine_pid, worker_pid');
+	my $worker = status($node, 'worker_pid');
+	my $start = -s $node->logfile;
+	my $until = time + 30;
+
+	command_ok([ 'prlimit', '--pid', $worker, '--nofile=3:' ], 'error in the worker: it can open no descriptor');
+	is($node->safe_psql('postgres', translate('mock:closelog')), 'closed', 'error in the worker: the engine closes its log');
+	usleep(100_000) while time < $until && slurp_file($node->logfile, $start) !~ /ERROR:  .*Too many open files/;
+	like(slurp_file($node->logfile, $start), qr/ERROR:  .*Too many open files/, 'error in the worker: there are errors');
+	my @sessions = map { background($node, translate("between errors $_")) } 1 .. 5;
+	is(scalar(grep { finish($_)->{out} =~ /^zh>en: between errors/ } @sessions), 5,
+		'error in the worker: it goes on with its work');
+	my ($hard) = slurp_file("/proc/$worker/limits") =~ /^Max open files\s+\d+\s+(\d+)/m;
+	command_ok([ 'prlimit', '--pid', $worker, "--nofile=$hard:" ], 'error in the worker: the cause is gone');
+	usleep(1_500_000);
+	$start = -s $node->logfile;
+	is($node->safe_psql('postgres', translate('hello')), 'zh>en: hello', 'error in the worker: it translates');
+	usleep(1_500_000);
+	unlike(slurp_file($node->logfile, $start), qr/ERROR/, 'error in the worker: there are no more');
+	is(status($node, 'engine_pid, worker_pid'), $before, 'error in the worker: the same engine and worker');
+}
+
 # Many sessions that leave in all ways at once: nothing is left, and the latches of dead sessions disturb nobody.
 {
 	my @sessions = map {
@@ -122,6 +147,30 @@ is($node->safe_psql('postgres', translate('hello')), 'zh>en: hello', 'a good mod
 	is(scalar(@wrong), 0, 'thirty sessions come and go');
 	diag("$_->{out}$_->{err}") foreach @wrong;
 	wait_for_all_free($node, 'thirty sessions');
+}
+
+# The postmaster is killed: nothing of it survives, and the next start is clean.
+{
+	my $sleeper = background($node, translate('mock:sleep 30'));
+
+	wait_for_slots($node, 1);
+	my ($engine, $worker) = split /\|/, status($node, 'engine_pid, worker_pid');
+	my $session = session_pid($node, $sleeper);
+	my ($postmaster) = split /\n/, slurp_file($node->data_dir . '/postmaster.pid');
+	$node->kill9;
+	my $since = time;
+	usleep(20_000) while time < $since + 5 && grep { process_lives($_) } $engine, $worker, $session;
+	ok(!process_lives($engine), 'postmaster killed: the engine is gone within 5 s');
+	ok(!process_lives($worker), 'postmaster killed: the worker, too');
+	ok(!process_lives($session), 'postmaster killed: and the session that waited');
+	finish($sleeper);
+	# Where nobody collects dead processes, PostgreSQL takes a dead postmaster for a live one.
+	usleep(500_000);
+	unlink $node->data_dir . '/postmaster.pid', $node->host . '/.s.PGSQL.' . $node->port . '.lock'
+	  if -e "/proc/$postmaster" && !process_lives($postmaster);
+	$node->start;
+	is($node->safe_psql('postgres', translate('a new start')), 'zh>en: a new start', 'postmaster killed: translates again');
+	wait_for_all_free($node, 'postmaster killed');
 }
 
 $node->stop;
