@@ -439,7 +439,7 @@ hymt_register_workers(void)
 	if (registered < hymt_devices)
 		ereport(WARNING,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("hymt needs %d of max_worker_processes and got %d", hymt_devices, registered),
+				 errmsg("hymt: %d of max_worker_processes are needed, %d were left", hymt_devices, registered),
 				 errdetail("max_worker_processes is %d, and others take of it too.", max_worker_processes),
 				 errhint("Raise max_worker_processes by at least %d and restart PostgreSQL.",
 						 hymt_devices - registered)));
