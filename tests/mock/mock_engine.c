@@ -46,10 +46,11 @@
  *      exit-when-ready         exit as soon as READY is sent
  *      crash-at-request, hang-at-request   at the first request, whatever it is
  *      at MOMENT FAULT         FAULT happens once at that moment, to the first engine that comes there; it leaves a
- *                              file `happened-MOMENT-FAULT` in the model directory. Moments: start (before HELLO), hello (after
- *                              it), loading, ready (just after READY), idle, step (with requests in it), answering
- *                              (in the middle of an answer). Faults: crash, abort, exit, garbage, cut (half a frame,
- *                              then exit), half (half a frame, then nothing any more), hang, close, late (a pause)
+ *                              file `happened-MOMENT-FAULT` in the model directory. Moments: start (before HELLO),
+ *                              hello (after it), loading, ready (just after READY), idle, step (with requests in it),
+ *                              answering (in the middle of an answer). Faults: crash, abort, exit, garbage, cut (half
+ *                              a frame, then exit), half (half a frame, then nothing any more), hang, close, late (a
+ *                              pause)
  */
 #include <errno.h>
 #include <poll.h>

@@ -46,7 +46,8 @@ scenario 'a publication for all tables' => sub {
 	wait_until($subscriber, 'SELECT count(*) FROM titles', '20');
 
 	my $before = status($subscriber, 'requests');
-	$publisher->safe_psql('postgres', "INSERT INTO titles VALUES (21, 'published'); UPDATE titles SET title = 'new' WHERE id = 1");
+	$publisher->safe_psql('postgres',
+		"INSERT INTO titles VALUES (21, 'published'); UPDATE titles SET title = 'new' WHERE id = 1");
 	ok(wait_until($subscriber, 'SELECT string_agg(title_en, $$, $$ ORDER BY id) FROM titles WHERE id IN (1, 21)',
 			'zh>en: new, zh>en: published'), 'translations arrive');
 	is(status($subscriber, 'requests'), $before, 'without being made anew');
