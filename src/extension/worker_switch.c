@@ -11,7 +11,8 @@
  */
 #include "worker_internal.h"
 
-#include "utils/timestamp.h"
+#include "miscadmin.h"
+#include "storage/latch.h"
 
 static HymtEngine *
 other_engine(void)
@@ -119,6 +120,7 @@ hymt_worker_promote(HymtEngine *candidate)
 	candidate->role = ROLE_SERVING;
 	former->role = former->process.pid != 0 ? ROLE_RETIRING : ROLE_NONE;
 	former->draining = true;
+	SetLatch(MyLatch);			/* it may have had its turn already */
 	hymt_worker_reset_failures();
 	ereport(LOG,
 			(errmsg("hymt: engine (PID %d) replaces engine (PID %d); requests in flight there: %d",
@@ -145,6 +147,7 @@ hymt_worker_candidate_gone(HymtEngine *engine, const char *what)
 				(errmsg("hymt: no memory to load model \"%s\" beside the one that serves; it is loaded in its place",
 						engine->settings.model)));
 		hymt_worker->serving->draining = true;
+		SetLatch(MyLatch);
 		return;
 	}
 	/* A refusal is published with its own words when it comes. */
