@@ -37,6 +37,10 @@ SELECT hymt_translate('42', 'zh', 'en', options => '{"max_tokens": 1e300}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"max_tokens": "5"}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"max_tokens": null}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"max_tokens": {"a": [1, {"b": 2}]}, "max_tokens2": 1}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"priority": 1}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"priority": "urgent"}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"priority": "bulk"}'),
+	hymt_translate('42', 'zh', 'en', options => '{"priority": "normal"}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{}'), hymt_translate('42', 'zh', 'en', options => NULL),
 	hymt_translate('42', 'zh', 'en', options => '{"max_tokens": 5}'),
 	hymt_translate('42', 'zh', 'en', options => '{"max_tokens": 5.0}');
@@ -50,7 +54,6 @@ SELECT hymt_translate('42', 'zh', 'en', format => 'html');
 SELECT hymt_translate('42', 'zh', 'en', format => 'markdown');
 SELECT hymt_translate('42', 'zh', 'en', format => 'icu');
 SELECT hymt_translate('42', 'zh', 'en', format => 'auto');
-SELECT hymt_translate('42', 'zh', 'en', options => '{"priority": 1}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"seed": 1}}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"max_chars": 1, "max_tokens": "x"}');
 SELECT hymt_translate('42', NULL, 'no such language');

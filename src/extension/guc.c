@@ -19,6 +19,8 @@ int			hymt_max_context;
 int			hymt_devices;
 int			hymt_queue_slots;
 int			hymt_queue_memory;
+int			hymt_bulk_share;
+int			hymt_max_requests_per_role;
 int			hymt_queue_timeout;
 int			hymt_engine_timeout;
 
@@ -88,6 +90,19 @@ define_model_settings(void)
 							NULL, NULL, NULL);
 }
 
+static void
+define_sharing_settings(void)
+{
+	DefineCustomIntVariable("hymt.bulk_share",
+							"Percentage of the queue that bulk requests may occupy.",
+							"Arrays are bulk requests. What is left is for single calls.",
+							&hymt_bulk_share, 75, 1, 100, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.max_requests_per_role",
+							"Number of translations that the sessions of one role together may have requested at one time.",
+							"0: no limit but that of the queue. Further ones wait.",
+							&hymt_max_requests_per_role, 0, 0, 65536, PGC_SUSET, 0, NULL, NULL, NULL);
+}
+
 void
 hymt_define_settings(void)
 {
@@ -95,6 +110,7 @@ hymt_define_settings(void)
 	if (process_shared_preload_libraries_in_progress)
 		define_startup_settings();
 	define_model_settings();
+	define_sharing_settings();
 	DefineCustomIntVariable("hymt.queue_timeout",
 							"Longest time that a translation may wait before the engine begins with it.",
 							"0: for ever.",

@@ -21,6 +21,8 @@ extern int	hymt_max_context;	/* hymt.max_context, tokens; SIGHUP */
 extern int	hymt_devices;		/* hymt.devices; POSTMASTER */
 extern int	hymt_queue_slots;	/* hymt.queue_slots; POSTMASTER */
 extern int	hymt_queue_memory;	/* hymt.queue_memory, kB; POSTMASTER */
+extern int	hymt_bulk_share;	/* hymt.bulk_share, percent; SIGHUP */
+extern int	hymt_max_requests_per_role; /* hymt.max_requests_per_role; 0 = no limit; SUSET */
 extern int	hymt_queue_timeout; /* hymt.queue_timeout, ms; 0 = wait for ever; USERSET */
 extern int	hymt_engine_timeout;	/* hymt.engine_timeout, ms without progress before an engine counts as hung; SIGHUP */
 

@@ -5,7 +5,7 @@
  * ResourceOwner that was current when it was submitted, and leaves with it: there is no error handler of ours on the
  * stack while a portal is idle, and none is needed. FATAL exits are covered by a before_shmem_exit callback.
  *
- * A process that holds no slot waits for one; nothing here waits for a slot while it holds another.
+ * A process that holds no slot waits for one; one that holds a slot takes another only when it is to be had at once.
  */
 #include "hymt.h"
 #include "queue_internal.h"
@@ -39,6 +39,7 @@ struct HymtRequestHandle
 	HymtSlot   *slot;
 	uint64		generation;
 	TimestampTz submitted;		/* before waiting for a slot */
+	int			waiting_role;	/* entry in which it is counted as waiting; -1: none */
 	bool		counted;		/* as a request, for hymt_stat */
 	HymtStatFailure failure;	/* that its session raises; else CANCELLED, which is how it ends unless answered */
 };
@@ -67,56 +68,72 @@ static dlist_head requests = DLIST_STATIC_INIT(requests);
 
 /* --- leaving ------------------------------------------------------------------------------------------------------ */
 
-/* Gives the slot up, in whatever state it is. True when that is before its answer. */
+/*
+ * Gives the slot up, in whatever state it is. True when that is before its answer. *charged_role: the role that was
+ * charged for it, or -1.
+ */
 static bool
-leave_slot(HymtSlot *slot, uint64 generation)
+leave_slot(HymtSlot *slot, uint64 generation, int *charged_role)
 {
 	HymtTexts	texts = {InvalidDsaPointer, InvalidDsaPointer};
 	int			worker = -1;
 	bool		unanswered = false;
 
+	*charged_role = -1;
+
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
 	if (slot->generation == generation)
 	{
-		unanswered = slot->state == HYMT_SLOT_QUEUED || slot->state == HYMT_SLOT_CLAIMED;
-		switch (slot->state)
-		{
-			case HYMT_SLOT_QUEUED:
-				hymt_slot_dequeue(slot);
-				hymt_slot_free(slot, &texts);
-				break;
-			case HYMT_SLOT_FILLING:
-			case HYMT_SLOT_DONE:
-			case HYMT_SLOT_FAILED:
-				hymt_slot_free(slot, &texts);
-				break;
-			case HYMT_SLOT_CLAIMED:
-				slot->state = HYMT_SLOT_ABANDONED;
-				hymt_shared->abandoned_count++;
-				if (slot->device < hymt_shared->device_count)
-					worker = hymt_shared->device[slot->device].worker_procno;
-				break;
-			case HYMT_SLOT_FREE:
-			case HYMT_SLOT_ABANDONED:
-				break;
-		}
+		*charged_role = slot->charged_role;
+		unanswered = slot->state != HYMT_SLOT_DONE && slot->state != HYMT_SLOT_FAILED;
+		hymt_flight_leave(slot, &texts, &worker);
 	}
 	LWLockRelease(hymt_shared->lock);
 
 	hymt_texts_free(&texts);
 	hymt_wake(worker);
-	ConditionVariableSignal(&hymt_shared->slot_freed);
 	return unanswered;
+}
+
+/* Under the lock. */
+static void
+count_as_waiting(HymtRequestHandle *request, int role)
+{
+	if (request->waiting_role == role)
+		return;
+	if (request->waiting_role >= 0)
+	{
+		hymt_shared->waiting_bulk--;
+		hymt_shared->role[request->waiting_role].waiting_bulk--;
+		hymt_role_settle(request->waiting_role);
+	}
+	if (role >= 0)
+	{
+		hymt_shared->waiting_bulk++;
+		hymt_shared->role[role].waiting_bulk++;
+		hymt_role_settle(role);
+	}
+	request->waiting_role = role;
 }
 
 void
 hymt_request_release(HymtRequestHandle *request)
 {
 	bool		unanswered = request->counted;
+	int			charged_role;
 
 	dlist_delete(&request->node);
+	if (request->waiting_role >= 0)
+	{
+		LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+		count_as_waiting(request, -1);
+		LWLockRelease(hymt_shared->lock);
+	}
 	if (request->slot != NULL)
-		unanswered = leave_slot(request->slot, request->generation);
+	{
+		unanswered = leave_slot(request->slot, request->generation, &charged_role) && unanswered;
+		hymt_signal_slot_freed(charged_role);
+	}
 	if (unanswered)
 		hymt_stat_unanswered(request->failure);
 	pfree(request);
@@ -171,6 +188,7 @@ new_request(void)
 	request = MemoryContextAllocZero(TopMemoryContext, sizeof(HymtRequestHandle));
 	request->owner = CurrentResourceOwner;
 	request->submitted = GetCurrentTimestamp();
+	request->waiting_role = -1;
 	dlist_push_tail(&requests, &request->node);
 	return request;
 }
@@ -393,27 +411,17 @@ sleep_on_latch(long timeout)
 }
 
 static void
-sleep_on_slot_freed(long timeout)
+sleep_on_slot_freed(ConditionVariable *freed, long timeout)
 {
 	static uint32 event = 0;
 
-	ConditionVariableTimedSleep(&hymt_shared->slot_freed, timeout, hymt_wait_event(&event, "HymtQueueFull"));
+	ConditionVariableTimedSleep(freed, timeout, hymt_wait_event(&event, "HymtQueueFull"));
 	if (has_client() && !pq_check_connection())
 		client_vanished();
 	CHECK_FOR_INTERRUPTS();
 }
 
 /* --- submitting --------------------------------------------------------------------------------------------------- */
-
-/*
- * Texts of requests may take half of queue memory, so that answers always find room: with all of it taken by requests,
- * no answer could come back and no request would ever leave.
- */
-Size
-hymt_bytes_for_requests(void)
-{
-	return hymt_shared->bytes_limit / 2;
-}
 
 static void
 check_length(Size length)
@@ -431,10 +439,27 @@ check_length(Size length)
 			 errhint("A text may take half of hymt.queue_memory.") : 0));
 }
 
-static void
-fill_slot(HymtSlot *slot, const HymtRequestSpec *spec, Size cost)
+/* What an attempt to submit goes by, and what came of it. */
+typedef struct Attempt
 {
-	slot->bytes = cost;
+	const HymtRequestSpec *spec;
+	uint64		hash;
+	bool		holds;			/* the caller holds a request already */
+	HymtAdmission admission;
+	ConditionVariable *freed;	/* when not admitted: to wait on before the next attempt */
+	bool		alone;			/* nobody else uses queue memory */
+	Service		service;
+} Attempt;
+
+static HymtClass
+class_of(const HymtRequestSpec *spec)
+{
+	return spec->bulk ? HYMT_CLASS_BULK : HYMT_CLASS_SINGLE;
+}
+
+static void
+fill_slot(HymtSlot *slot, const HymtRequestSpec *spec)
+{
 	slot->owner_procno = HYMT_MY_PROCNO;
 	slot->owner_pid = MyProcPid;
 	slot->database = MyDatabaseId;
@@ -445,51 +470,88 @@ fill_slot(HymtSlot *slot, const HymtRequestSpec *spec, Size cost)
 	slot->text_length = spec->text_length;
 }
 
-/* A slot and queue memory for the text, or neither. *alone: nobody else uses queue memory. */
-static bool
-reserve(HymtRequestHandle *request, const HymtRequestSpec *spec, Size cost, bool *alone, Service *service)
+/* Under the lock: from now on it is answered, or it counts as one that was not. */
+static void
+count_request(HymtRequestHandle *request)
 {
-	HymtSlot   *slot = NULL;
-
-	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
 	if (!request->counted)
 		hymt_stat_requested();
 	request->counted = true;
-	*alone = hymt_shared->bytes_used == 0;
-	if (hymt_shared->bytes_used + cost <= hymt_bytes_for_requests())
-		slot = hymt_slot_take();
-	if (slot != NULL)
-	{
-		hymt_shared->bytes_used += cost;
-		fill_slot(slot, spec, cost);
-		slot->asked = request->submitted;
-		request->slot = slot;
-		request->generation = slot->generation;
-	}
-	look_at_devices(service);
-	LWLockRelease(hymt_shared->lock);
-	return slot != NULL;
 }
 
-/* False when there is no room now. */
-static bool
-try_submit(HymtRequestHandle *request, const HymtRequestSpec *spec, Service *service)
+/* Under the lock: the request gets a slot of a role that may have one more. With a leader it follows that. */
+static void
+occupy(HymtRequestHandle *request, const Attempt *attempt, int role, Size bytes, HymtSlot *leader)
 {
-	Size		cost = hymt_text_cost(spec->text_length);
-	bool		alone;
-	HymtSlot   *slot;
+	HymtSlot   *slot = hymt_slot_take(role, class_of(attempt->spec));
 
-	if (!reserve(request, spec, cost, &alone, service))
-		return false;
-	slot = request->slot;
-	slot->text = hymt_text_allocate(spec->text, spec->text_length);
+	fill_slot(slot, attempt->spec);
+	slot->hash = attempt->hash;
+	slot->asked = request->submitted;
+	hymt_slot_set_bytes(slot, bytes);
+	request->slot = slot;
+	request->generation = slot->generation;
+	if (leader != NULL)
+	{
+		slot->submitted = request->submitted;
+		count_request(request);
+		hymt_flight_join(slot, leader);
+	}
+}
+
+/*
+ * A slot and queue memory for the text, or neither. A request that equals one that is outstanding needs no memory, and
+ * follows it at once.
+ */
+static void
+reserve(HymtRequestHandle *request, Attempt *attempt)
+{
+	HymtClass	class = class_of(attempt->spec);
+	Size		bytes = hymt_text_cost(attempt->spec->text_length);
+	HymtSlot   *leader;
+	bool		waits;
+	int			role;
+
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	/* One that does not wait may still turn out not to be made at all. */
+	if (!attempt->holds)
+		count_request(request);
+	attempt->alone = hymt_shared->bytes_used == 0;
+	leader = hymt_flight_find(attempt->spec, attempt->hash);
+	if (leader != NULL)
+		bytes = 0;
+	role = hymt_role_find(GetUserId());
+	attempt->admission = hymt_policy_admit(role, class, bytes, attempt->holds);
+	attempt->freed = &hymt_shared->slot_freed[class];
+	if (attempt->admission == HYMT_ADMITTED)
+		occupy(request, attempt, role, bytes, leader);
+	else if (attempt->admission == HYMT_ROLE_FULL)
+		attempt->freed = &hymt_shared->role[role].freed;
+	/* Those who hold requests make way for a bulk one, unless it is only its own role that keeps it waiting. */
+	waits = attempt->admission == HYMT_QUEUE_FULL && class == HYMT_CLASS_BULK && !attempt->holds;
+	count_as_waiting(request, waits ? role : -1);
+	if (role >= 0)
+		hymt_role_settle(role);
+	look_at_devices(&attempt->service);
+	LWLockRelease(hymt_shared->lock);
+}
+
+/* Copies the text into the area. False when there is no run of pages that long: others' texts lie in between. */
+static bool
+copy_text(HymtRequestHandle *request, const Attempt *attempt)
+{
+	HymtSlot   *slot = request->slot;
+	int			charged_role;
+
+	slot->text = hymt_text_allocate(attempt->spec->text, attempt->spec->text_length);
 	if (DsaPointerIsValid(slot->text))
+	{
+		slot->text_offset = (char *) dsa_get_address(hymt_area(), slot->text) - (char *) hymt_shared;
 		return true;
-
-	/* Within the limit but no run of pages that long: others' texts lie in between, unless there are none. */
+	}
 	request->slot = NULL;
-	(void) leave_slot(slot, request->generation);
-	if (alone)
+	(void) leave_slot(slot, request->generation, &charged_role);
+	if (attempt->alone)
 	{
 		request->failure = HYMT_STAT_MEMORY;
 		ereport(ERROR,
@@ -500,70 +562,174 @@ try_submit(HymtRequestHandle *request, const HymtRequestSpec *spec, Service *ser
 	return false;
 }
 
+/* Queues a request whose text is in the area, unless an equal one was queued meanwhile: then it follows that. */
 static void
-enqueue(HymtRequestHandle *request)
+enqueue(HymtRequestHandle *request, const Attempt *attempt)
 {
+	HymtSlot   *slot = request->slot;
+	HymtTexts	texts = {InvalidDsaPointer, InvalidDsaPointer};
+	TimestampTz now = GetCurrentTimestamp();
 	int			workers[HYMT_MAX_DEVICES];
-	int			count;
+	int			count = 0;
+	HymtSlot   *leader;
 
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
-	request->slot->submitted = GetCurrentTimestamp();
-	hymt_slot_enqueue_last(request->slot);
-	hymt_stat_queued(request->slot);
-	count = hymt_shared->device_count;
-	for (int i = 0; i < count; i++)
-		workers[i] = hymt_shared->device[i].worker_procno;
+	slot->submitted = now;
+	count_request(request);
+	leader = hymt_flight_find(attempt->spec, attempt->hash);
+	if (leader != NULL)
+	{
+		texts.text = slot->text;
+		slot->text = InvalidDsaPointer;
+		hymt_slot_set_bytes(slot, 0);
+		hymt_flight_join(slot, leader);
+	}
+	else
+	{
+		hymt_queue_append(slot, slot->charged_role);
+		hymt_flight_begin(slot);
+		hymt_stat_queued(slot);
+		count = hymt_shared->device_count;
+		for (int i = 0; i < count; i++)
+			workers[i] = hymt_shared->device[i].worker_procno;
+	}
 	LWLockRelease(hymt_shared->lock);
+	hymt_texts_free(&texts);
 	for (int i = 0; i < count; i++)
 		hymt_wake(workers[i]);
+}
+
+/* False when there is no room now. */
+static bool
+try_submit(HymtRequestHandle *request, Attempt *attempt)
+{
+	reserve(request, attempt);
+	if (attempt->admission != HYMT_ADMITTED)
+		return false;
+	if (request->slot->state == HYMT_SLOT_FILLING)
+	{
+		if (!copy_text(request, attempt))
+			return false;
+		enqueue(request, attempt);
+	}
+	return true;
 }
 
 HymtRequestHandle *
 hymt_request_submit(const HymtRequestSpec *spec)
 {
 	HymtRequestHandle *request;
+	Attempt		attempt = {.spec = spec};
 	Patience	patience = {0};
-	Service		service;
 
 	hymt_check_preloaded();
 	check_length(spec->text_length);
+	attempt.hash = hymt_flight_hash(spec);
 	request = new_request();
 	patience.request = request;
 	patience.started = request->submitted;
-	if (!try_submit(request, spec, &service))
+	if (try_submit(request, &attempt))
+		return request;
+	ConditionVariablePrepareToSleep(attempt.freed);
+	while (!try_submit(request, &attempt))
 	{
-		ConditionVariablePrepareToSleep(&hymt_shared->slot_freed);
-		while (!try_submit(request, spec, &service))
-		{
-			check_service(&service, &patience);
-			check_queue_timeout(request);
-			sleep_on_slot_freed(next_look(request, false));
-		}
-		ConditionVariableCancelSleep();
+		check_service(&attempt.service, &patience);
+		check_queue_timeout(request);
+		sleep_on_slot_freed(attempt.freed, next_look(request, false));
 	}
-	enqueue(request);
+	ConditionVariableCancelSleep();
+	/* There may be room for the next one too, of which nobody else tells. */
+	ConditionVariableSignal(attempt.freed);
 	return request;
+}
+
+HymtRequestHandle *
+hymt_request_try_submit(const HymtRequestSpec *spec)
+{
+	HymtRequestHandle *request;
+	Attempt		attempt = {.spec = spec, .holds = true};
+
+	hymt_check_preloaded();
+	check_length(spec->text_length);
+	attempt.hash = hymt_flight_hash(spec);
+	request = new_request();
+	if (try_submit(request, &attempt))
+		return request;
+	hymt_request_release(request);
+	return NULL;
 }
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
 
+/* Under the lock: QUEUED, CLAIMED, DONE or FAILED. */
 static HymtSlotState
-look_at_request(const HymtRequestHandle *request, Service *service)
+state_of(const HymtRequestHandle *request)
 {
-	HymtSlotState state;
+	const HymtSlot *slot = request->slot;
 
-	LWLockAcquire(hymt_shared->lock, LW_SHARED);
-	state = request->slot->state;
-	look_at_devices(service);
-	LWLockRelease(hymt_shared->lock);
-	return state;
+	if (slot->state != HYMT_SLOT_FOLLOWING)
+		return slot->state;
+	/* An answer counts from when it reaches this slot. */
+	return hymt_slot_leader(slot)->state == HYMT_SLOT_QUEUED ? HYMT_SLOT_QUEUED : HYMT_SLOT_CLAIMED;
 }
 
-/* The slot is DONE or FAILED, so nobody else touches it. */
+static bool
+is_answered(HymtSlotState state)
+{
+	return state == HYMT_SLOT_DONE || state == HYMT_SLOT_FAILED;
+}
+
+/* The first answered one, or -1; and the state of the oldest. */
+static int
+look_at_requests(HymtRequestHandle *const *handles, int count, HymtSlotState *oldest, Service *service)
+{
+	int			answered = -1;
+
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	*oldest = state_of(handles[0]);
+	for (int i = 0; i < Min(count, HYMT_WAIT_ANY_LOOKS) && answered < 0; i++)
+	{
+		if (is_answered(state_of(handles[i])))
+			answered = i;
+	}
+	look_at_devices(service);
+	LWLockRelease(hymt_shared->lock);
+	return answered;
+}
+
+/* *service is as of the last look. */
+static int
+wait_any(HymtRequestHandle *const *handles, int count, Service *service)
+{
+	Patience	patience = {handles[0], handles[0]->submitted, 0, false};
+
+	for (;;)
+	{
+		HymtSlotState oldest;
+		int			answered = look_at_requests(handles, count, &oldest, service);
+
+		if (answered >= 0)
+			return answered;
+		check_service(service, &patience);
+		if (oldest == HYMT_SLOT_QUEUED)
+			check_queue_timeout(handles[0]);
+		sleep_on_latch(next_look(handles[0], oldest != HYMT_SLOT_QUEUED));
+	}
+}
+
+int
+hymt_request_wait_any(HymtRequestHandle *const *handles, int count)
+{
+	Service		service;
+
+	return wait_any(handles, count, &service);
+}
+
+/* The slot is DONE or FAILED; its answer, which may be its leader's, does not change while this request uses it. */
 static void
 take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
 {
-	const HymtSlot *slot = request->slot;
+	const HymtSlot *slot = hymt_slot_leader(request->slot);
 
 	memset(outcome, 0, sizeof(HymtOutcome));
 	if (slot->state == HYMT_SLOT_FAILED)
@@ -609,20 +775,9 @@ raise_service_failure(const HymtOutcome *outcome, TimestampTz next_attempt_at)
 void
 hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome)
 {
-	Patience	patience = {request, request->submitted, 0, false};
 	Service		service;
 
-	for (;;)
-	{
-		HymtSlotState state = look_at_request(request, &service);
-
-		if (state == HYMT_SLOT_DONE || state == HYMT_SLOT_FAILED)
-			break;
-		check_service(&service, &patience);
-		if (state == HYMT_SLOT_QUEUED)
-			check_queue_timeout(request);
-		sleep_on_latch(next_look(request, state != HYMT_SLOT_QUEUED));
-	}
+	(void) wait_any(&request, 1, &service);
 	take_outcome(request, outcome);
 	hymt_request_release(request);
 	raise_service_failure(outcome, service.next_attempt_at);

@@ -5,13 +5,22 @@
  *
  *                  submit                     claim                      answer
  *   FREE -> FILLING ------> QUEUED ----------------------> CLAIMED ------------------> DONE | FAILED -> FREE
- *             |                |   <-- engine died: retry --   |  owner left                    owner took it
- *             |  owner left    |  owner left                   v
- *             +--> FREE        +--> FREE                   ABANDONED ---> FREE (by the worker, at once)
+ *        |    |                |   <-- engine died: retry --   |  all left                      all took it
+ *        |    |  owner left    |  all left                     v
+ *        |    +--> FREE        +--> FREE                   ABANDONED ---> FREE (by the worker, at once)
+ *        |
+ *        +--> FOLLOWING (the same request is QUEUED or CLAIMED in another slot) --> DONE | FAILED with its leader
  *
- * Who may change a slot: in FILLING, DONE and FAILED only its owner; in ABANDONED only the worker that claimed it; all
- * other moves under the lock. A slot's generation grows by one each time it becomes FREE, so an answer that names an
- * older generation is for somebody who left, and is dropped.
+ * Flights (queue_flights.c): equal requests that are outstanding at one time are computed once. The first one, the
+ * leader, is queued and answered; the others follow. Each is a user of the leader's slot, which is given up only when
+ * the last user has left; a leader whose owner left before has no owner. The result stays in the leader's slot.
+ *
+ * Order (queue_policy.c): requests are single or bulk, roles take turns in each class, and what each class and role may
+ * occupy is limited.
+ *
+ * Who may change a slot: in FILLING only its owner; in ABANDONED only the worker that claimed it; all other moves under
+ * the lock. What was answered does not change while it has users. A slot's generation grows by one each time it becomes
+ * FREE, so an answer that names an older generation is for somebody who left, and is dropped.
  *
  * Under the lock nothing may allocate, raise, log or make a system call. Texts are allocated and freed outside it.
  * Lock order: the queue lock is a leaf. No DSA call is made while holding it.
@@ -41,19 +50,36 @@ typedef enum HymtSlotState
 	HYMT_SLOT_FREE,
 	HYMT_SLOT_FILLING,
 	HYMT_SLOT_QUEUED,
+	HYMT_SLOT_FOLLOWING,
 	HYMT_SLOT_CLAIMED,
 	HYMT_SLOT_ABANDONED,
 	HYMT_SLOT_DONE,
 	HYMT_SLOT_FAILED
 } HymtSlotState;
 
+/* Single requests go before bulk ones. */
+typedef enum HymtClass
+{
+	HYMT_CLASS_SINGLE,
+	HYMT_CLASS_BULK,
+	HYMT_CLASSES
+} HymtClass;
+
+/* Slots linked by their `next` and `previous`. */
+typedef struct HymtSlotList
+{
+	int			head;			/* -1: empty */
+	int			tail;
+	int			count;
+} HymtSlotList;
+
 typedef struct HymtSlot
 {
 	HymtSlotState state;
 	uint64		generation;
-	int			next;			/* in the free list or the queue; -1 ends it */
-	int			previous;		/* in the queue */
-	int			owner_procno;
+	int			next;			/* in the free list, a queue or a flight; -1 ends it */
+	int			previous;		/* in a queue or a flight */
+	int			owner_procno;	/* -1: none (its users all follow) */
 	int			owner_pid;
 	Oid			database;
 	Oid			role;
@@ -62,11 +88,28 @@ typedef struct HymtSlot
 	TimestampTz submitted;
 	TimestampTz begun;			/* first claim; 0: not yet */
 
+	/* its place in the order */
+	HymtClass	asked_class;	/* which the limits count */
+	HymtClass	queue_class;	/* in which it is queued: better than asked_class when a single request follows it */
+	int			charged_role;	/* entry of the role that occupies it; -1: nobody, its owner left */
+	int			turn_role;		/* entry of the role in whose turn it is queued, while QUEUED */
+
+	/* its flight */
+	bool		in_flight_table;
+	uint64		hash;			/* of the request; 0: takes no part in flights */
+	int			flight_bucket;	/* first slot in the table of flights with a hash of this slot's number; -1: none */
+	int			flight_next;
+	int			flight_previous;
+	int			leader;			/* slot that is answered instead; -1: this one */
+	HymtSlotList followers;
+	int			users;			/* owner and followers, also answered ones, that have not left */
+
 	/* the request */
 	char		source_lang[HYMT_LANG_MAX];
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
 	dsa_pointer text;
+	Size		text_offset;	/* of the text from the start of HymtShared; valid while there is a text */
 	Size		text_length;
 
 	/* what became of it */
@@ -130,20 +173,54 @@ typedef struct HymtDeviceState
 	int			in_flight;
 } HymtDeviceState;
 
+/*
+ * A role that occupies slots, has requests queued or waits for a slot. Entries come and go; their place in the table
+ * stays while any of these counts is not zero.
+ */
+typedef struct HymtRole
+{
+	Oid			role;			/* invalid: a free entry */
+	int			bucket;			/* first entry in the table with a hash of this entry's number; -1: none */
+	int			next;			/* in its bucket or the list of free entries */
+	int			held[HYMT_CLASSES]; /* slots charged to it */
+	Size		bytes[HYMT_CLASSES];	/* queue memory of those slots */
+	int			waiting_bulk;	/* bulk requests that wait for a slot */
+	bool		has_bulk;		/* counted in bulk_roles */
+	HymtSlotList queue[HYMT_CLASSES];
+	int			turn_next[HYMT_CLASSES];	/* next role to be served in the class; -1 ends it */
+	int			turn_previous[HYMT_CLASSES];
+	ConditionVariable freed;	/* one of its slots became free; initialised once */
+} HymtRole;
+
+/* Roles that have requests of a class queued, in the order in which they will be served. */
+typedef struct HymtTurns
+{
+	int			head;			/* entries; -1: empty */
+	int			tail;
+} HymtTurns;
+
 typedef struct HymtShared
 {
 	uint32		magic;
 	uint32		layout_version;
 	LWLock	   *lock;
-	ConditionVariable slot_freed;	/* a slot or queue memory became free */
+	/* a slot or queue memory became free: those who wait with a single and with a bulk request */
+	ConditionVariable slot_freed[HYMT_CLASSES];
 	ConditionVariable device_changed;	/* a device's phase changed */
 	int			slot_count;
 	int			free_head;
 	int			free_count;
-	int			queue_head;		/* oldest QUEUED slot */
-	int			queue_tail;
-	int			queued_count;
-	int			suspect_count;	/* QUEUED slots that are suspects */
+	int			queued_count;	/* QUEUED slots */
+	HymtSlotList suspects;		/* those of them that are suspects, oldest first; they have no turns */
+	HymtTurns	turns[HYMT_CLASSES];
+	int			singles_in_row; /* claimed while a bulk request was queued */
+	int			held[HYMT_CLASSES]; /* occupied slots by class */
+	Size		bytes[HYMT_CLASSES];	/* bytes_used by class */
+	int			bulk_roles;		/* roles that hold slots with bulk requests or wait for one */
+	int			waiting_bulk;	/* bulk requests that wait for a slot, of all roles */
+	int			role_count;
+	int			free_role;		/* list of free entries */
+	HymtRole   *role;			/* [role_count]; in the same segment, which is at one address in all processes */
 	int			abandoned_count;	/* ABANDONED slots of all devices */
 	Size		bytes_limit;	/* for texts and results together */
 	Size		bytes_used;
@@ -176,12 +253,19 @@ typedef struct HymtRequestSpec
 	const char *source_lang;	/* canonical codes */
 	const char *target_lang;
 	int			max_new_tokens;
+	bool		bulk;			/* one of many */
 	const char *text;			/* UTF-8 */
 	Size		text_length;
 } HymtRequestSpec;
 
-/* Takes a slot (waiting for one, interruptibly, at most hymt.queue_timeout), copies the text, queues the request. */
+/*
+ * Takes a slot (waiting for one, interruptibly, at most hymt.queue_timeout), copies the text, queues the request. For
+ * callers that hold no other request: who waits for a slot while holding one may wait for himself.
+ */
 extern HymtRequestHandle *hymt_request_submit(const HymtRequestSpec *spec);
+
+/* The same without waiting, for callers that hold requests already. NULL when there is no room now. */
+extern HymtRequestHandle *hymt_request_try_submit(const HymtRequestSpec *spec);
 
 typedef struct HymtOutcome
 {
@@ -200,6 +284,13 @@ typedef struct HymtOutcome
  * of this one request is an outcome, not an error. Releases the request in every case.
  */
 extern void hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome);
+
+/*
+ * Waits for any of several, oldest first, and returns its position. Only the oldest HYMT_WAIT_ANY_LOOKS of them are
+ * looked at, so that the effort does not grow with their number. hymt_request_wait() then gives the answer at once.
+ */
+#define HYMT_WAIT_ANY_LOOKS 64
+extern int	hymt_request_wait_any(HymtRequestHandle *const *handles, int count);
 extern void hymt_request_release(HymtRequestHandle *request);
 extern void hymt_queue_register_callbacks(void);	/* from _PG_init: resource release callback */
 
@@ -224,7 +315,7 @@ typedef struct HymtClaim
 } HymtClaim;
 
 /*
- * Claim the oldest queued request for a device. suspects_only: only one that survived an engine death; otherwise only
+ * Claim the next request in order for a device. suspects_only: only one that survived an engine death; otherwise only
  * one that did not, as suspects must be tried alone.
  */
 extern bool hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim);

@@ -1,5 +1,9 @@
 /*
  * queue_internal.h: the moves of slots between lists, shared by the two sides of the queue (queue.c, queue_worker.c).
+ *
+ *      queue_slots.c       free list, occupied slots and what they are charged, texts
+ *      queue_policy.c      who may occupy a slot, who is served next
+ *      queue_flights.c     equal requests
  */
 #ifndef HYMT_QUEUE_INTERNAL_H
 #define HYMT_QUEUE_INTERNAL_H
@@ -20,17 +24,86 @@ extern Size hymt_text_cost(Size length);
 extern dsa_pointer hymt_text_allocate(const char *text, Size length);
 extern void hymt_texts_free(const HymtTexts *texts);
 
-/* Under the lock, exclusively. */
-extern HymtSlot *hymt_slot_take(void);	/* FREE to FILLING; NULL when there is none */
+/* Whoever waits for a slot or for memory. charged_role: of the slot that became free, or -1. Not under the lock. */
+extern void hymt_signal_slot_freed(int charged_role);
+
+/* --- slots, under the lock, exclusively -------------------------------------------------------------------------- */
+
+/* FREE to FILLING, charged to a role; there must be a free one. Fields of the request are the caller's to fill. */
+extern HymtSlot *hymt_slot_take(int role, HymtClass asked_class);
+
+/* From any state that is in no list. The texts become the caller's to free. */
 extern void hymt_slot_free(HymtSlot *slot, HymtTexts *texts);
-extern void hymt_slot_enqueue_last(HymtSlot *slot);
-extern void hymt_slot_enqueue_first(HymtSlot *slot);
-extern void hymt_slot_dequeue(HymtSlot *slot);
+
+/* Change what a slot counts of queue memory. */
+extern void hymt_slot_set_bytes(HymtSlot *slot, Size bytes);
+
+/* The owner left, others use the slot: nobody is charged for it any more. */
+extern void hymt_slot_disown(HymtSlot *slot);
+
+extern void hymt_list_init(HymtSlotList *list);
+extern void hymt_list_insert(HymtSlotList *list, HymtSlot *slot, int before);	/* behind `before`; -1: at the head */
+extern void hymt_list_remove(HymtSlotList *list, HymtSlot *slot);
+
+/* --- policy, under the lock, exclusively ------------------------------------------------------------------------- */
+
+extern void hymt_policy_init(HymtShared *shared);	/* the table of roles; shared->role and role_count are set */
+extern int	hymt_role_table_size(int slot_count);	/* entries that suffice */
+
+/* The entry of a role, new if need be; -1 when the table is full. An unused one is taken back by hymt_role_settle(). */
+extern int	hymt_role_find(Oid role);
+
+/* To be called after a count of the entry changed. */
+extern void hymt_role_settle(int entry);
+
+typedef enum HymtAdmission
+{
+	HYMT_ADMITTED,
+	HYMT_QUEUE_FULL,
+	HYMT_ROLE_FULL				/* hymt.max_requests_per_role */
+} HymtAdmission;
+
+/* Whether a role may occupy one more slot, with so many bytes. holds: the caller holds a request already. */
+extern HymtAdmission hymt_policy_admit(int role, HymtClass asked_class, Size bytes, bool holds);
+
+extern void hymt_queue_append(HymtSlot *slot, int turn_role);	/* to QUEUED, behind its role's others of its class */
+extern void hymt_queue_put_back(HymtSlot *slot);	/* to QUEUED, before its role's others that are younger */
+extern void hymt_queue_remove(HymtSlot *slot);	/* from QUEUED */
+extern HymtSlot *hymt_policy_next(void);	/* the slot to be claimed next, still QUEUED; NULL when there is none */
+extern void hymt_policy_claimed(const HymtSlot *slot);	/* it was: next turn. Before it is removed */
+
+/* --- flights, under the lock, exclusively ------------------------------------------------------------------------ */
+
+/* Hash of a request; 0: too long to be compared under the lock, takes no part. Not under the lock. */
+extern uint64 hymt_flight_hash(const HymtRequestSpec *spec);
+extern HymtSlot *hymt_flight_find(const HymtRequestSpec *spec, uint64 hash);	/* its leader; NULL: none */
+extern void hymt_flight_begin(HymtSlot *slot);	/* others may follow it */
+extern void hymt_flight_end(HymtSlot *slot);	/* no more; does nothing when none could */
+extern void hymt_flight_join(HymtSlot *slot, HymtSlot *leader); /* FILLING to FOLLOWING */
+
+/*
+ * A user leaves the slot, its own or that of its leader. What becomes free goes to *texts; *worker: to be woken because
+ * it has a slot to free, or -1.
+ */
+extern void hymt_flight_leave(HymtSlot *slot, HymtTexts *texts, int *worker);
+
+/*
+ * After a leader was answered: the same for its followers, `most` at a time; their proc numbers, to be woken, and how
+ * many there were.
+ */
+extern int	hymt_flight_land(HymtSlot *leader, TimestampTz now, int *procnos, int most);
 
 static inline int
 hymt_slot_number(const HymtSlot *slot)
 {
 	return (int) (slot - hymt_shared->slot);
+}
+
+/* The slot that has a request's state and outcome. */
+static inline const HymtSlot *
+hymt_slot_leader(const HymtSlot *slot)
+{
+	return slot->leader < 0 ? slot : &hymt_shared->slot[slot->leader];
 }
 
 /* Not under the lock. */

@@ -1,5 +1,5 @@
 /*
- * queue_slots.c: the lists that a slot can be in, and the memory of texts.
+ * queue_slots.c: free and occupied slots, what they are charged, lists of slots, and the memory of texts.
  *
  * Runs in backends and workers. Functions on slots are called with the queue lock held exclusively and only move
  * integers; functions on texts are called without it.
@@ -48,19 +48,73 @@ hymt_texts_free(const HymtTexts *texts)
 		dsa_free(hymt_area(), texts->result);
 }
 
-HymtSlot *
-hymt_slot_take(void)
-{
-	HymtSlot   *slot;
+/* --- lists -------------------------------------------------------------------------------------------------------- */
 
-	if (hymt_shared->free_head < 0)
-		return NULL;
-	slot = &hymt_shared->slot[hymt_shared->free_head];
+void
+hymt_list_init(HymtSlotList *list)
+{
+	list->head = -1;
+	list->tail = -1;
+	list->count = 0;
+}
+
+void
+hymt_list_insert(HymtSlotList *list, HymtSlot *slot, int before)
+{
+	int			number = hymt_slot_number(slot);
+	int			after = before < 0 ? list->head : hymt_shared->slot[before].next;
+
+	slot->previous = before;
+	slot->next = after;
+	if (before < 0)
+		list->head = number;
+	else
+		hymt_shared->slot[before].next = number;
+	if (after < 0)
+		list->tail = number;
+	else
+		hymt_shared->slot[after].previous = number;
+	list->count++;
+}
+
+void
+hymt_list_remove(HymtSlotList *list, HymtSlot *slot)
+{
+	if (slot->previous < 0)
+		list->head = slot->next;
+	else
+		hymt_shared->slot[slot->previous].next = slot->next;
+	if (slot->next < 0)
+		list->tail = slot->previous;
+	else
+		hymt_shared->slot[slot->next].previous = slot->previous;
+	slot->next = -1;
+	slot->previous = -1;
+	list->count--;
+}
+
+/* --- slots -------------------------------------------------------------------------------------------------------- */
+
+HymtSlot *
+hymt_slot_take(int role, HymtClass asked_class)
+{
+	HymtSlot   *slot = &hymt_shared->slot[hymt_shared->free_head];
+
 	hymt_shared->free_head = slot->next;
 	hymt_shared->free_count--;
+	hymt_shared->held[asked_class]++;
+	hymt_shared->role[role].held[asked_class]++;
+	hymt_role_settle(role);
 	slot->next = -1;
 	slot->previous = -1;
 	slot->state = HYMT_SLOT_FILLING;
+	slot->asked_class = asked_class;
+	slot->queue_class = asked_class;
+	slot->charged_role = role;
+	slot->turn_role = -1;
+	slot->leader = -1;
+	slot->users = 1;
+	slot->hash = 0;
 	slot->begun = 0;
 	slot->crashes = 0;
 	slot->suspect = false;
@@ -75,7 +129,32 @@ hymt_slot_take(void)
 	return slot;
 }
 
-/* From any state that is in no list. The texts become the caller's to free. */
+void
+hymt_slot_set_bytes(HymtSlot *slot, Size bytes)
+{
+	hymt_shared->bytes_used += bytes - slot->bytes;
+	hymt_shared->bytes[slot->asked_class] += bytes - slot->bytes;
+	if (slot->charged_role >= 0)
+		hymt_shared->role[slot->charged_role].bytes[slot->asked_class] += bytes - slot->bytes;
+	slot->bytes = bytes;
+}
+
+void
+hymt_slot_disown(HymtSlot *slot)
+{
+	HymtRole   *role;
+
+	slot->owner_procno = -1;
+	slot->owner_pid = 0;
+	if (slot->charged_role < 0)
+		return;
+	role = &hymt_shared->role[slot->charged_role];
+	role->held[slot->asked_class]--;
+	role->bytes[slot->asked_class] -= slot->bytes;
+	hymt_role_settle(slot->charged_role);
+	slot->charged_role = -1;
+}
+
 void
 hymt_slot_free(HymtSlot *slot, HymtTexts *texts)
 {
@@ -83,80 +162,35 @@ hymt_slot_free(HymtSlot *slot, HymtTexts *texts)
 	texts->result = slot->result;
 	slot->text = InvalidDsaPointer;
 	slot->result = InvalidDsaPointer;
-	hymt_shared->bytes_used -= slot->bytes;
-	slot->bytes = 0;
+	hymt_flight_end(slot);
+	hymt_slot_set_bytes(slot, 0);
+	hymt_slot_disown(slot);
+	hymt_shared->held[slot->asked_class]--;
 	if (slot->state == HYMT_SLOT_ABANDONED)
 		hymt_shared->abandoned_count--;
 	slot->state = HYMT_SLOT_FREE;
 	slot->generation++;
-	slot->owner_procno = -1;
-	slot->owner_pid = 0;
+	slot->leader = -1;
+	slot->users = 0;
 	slot->next = hymt_shared->free_head;
 	hymt_shared->free_head = hymt_slot_number(slot);
 	hymt_shared->free_count++;
 }
 
-/* Puts a slot behind `before` (-1: at the head). */
-static void
-enqueue_behind(HymtSlot *slot, int before)
-{
-	int			number = hymt_slot_number(slot);
-	int			after = before < 0 ? hymt_shared->queue_head : hymt_shared->slot[before].next;
+/* --- waking ------------------------------------------------------------------------------------------------------- */
 
-	slot->state = HYMT_SLOT_QUEUED;
-	slot->device = -1;
-	slot->previous = before;
-	slot->next = after;
-	if (before < 0)
-		hymt_shared->queue_head = number;
-	else
-		hymt_shared->slot[before].next = number;
-	if (after < 0)
-		hymt_shared->queue_tail = number;
-	else
-		hymt_shared->slot[after].previous = number;
-	hymt_shared->queued_count++;
-	if (slot->suspect)
-		hymt_shared->suspect_count++;
-}
-
+/*
+ * One of each kind that waits: which of them the room suits is not known here. Whoever gets in wakes the next of its
+ * kind, so that room for several is found by several.
+ */
 void
-hymt_slot_enqueue_last(HymtSlot *slot)
+hymt_signal_slot_freed(int charged_role)
 {
-	enqueue_behind(slot, hymt_shared->queue_tail);
-}
-
-/* At the head, but behind requests that are older: several that come back keep their order. */
-void
-hymt_slot_enqueue_first(HymtSlot *slot)
-{
-	int			before = -1;
-	int			next = hymt_shared->queue_head;
-
-	while (next >= 0 && hymt_shared->slot[next].submitted < slot->submitted)
-	{
-		before = next;
-		next = hymt_shared->slot[next].next;
-	}
-	enqueue_behind(slot, before);
-}
-
-void
-hymt_slot_dequeue(HymtSlot *slot)
-{
-	if (slot->previous < 0)
-		hymt_shared->queue_head = slot->next;
-	else
-		hymt_shared->slot[slot->previous].next = slot->next;
-	if (slot->next < 0)
-		hymt_shared->queue_tail = slot->previous;
-	else
-		hymt_shared->slot[slot->next].previous = slot->previous;
-	slot->next = -1;
-	slot->previous = -1;
-	hymt_shared->queued_count--;
-	if (slot->suspect)
-		hymt_shared->suspect_count--;
+	for (int i = 0; i < HYMT_CLASSES; i++)
+		ConditionVariableSignal(&hymt_shared->slot_freed[i]);
+	/* The entry may be another role's by now, whose request then looks once in vain. */
+	if (charged_role >= 0)
+		ConditionVariableSignal(&hymt_shared->role[charged_role].freed);
 }
 
 void

@@ -23,16 +23,11 @@ slot_at(int number)
 }
 
 static HymtSlot *
-oldest_queued(bool suspects)
+next_queued(bool suspects)
 {
-	if (suspects && hymt_shared->suspect_count == 0)
-		return NULL;
-	for (int number = hymt_shared->queue_head; number >= 0; number = hymt_shared->slot[number].next)
-	{
-		if (hymt_shared->slot[number].suspect == suspects)
-			return &hymt_shared->slot[number];
-	}
-	return NULL;
+	if (!suspects)
+		return hymt_policy_next();
+	return hymt_shared->suspects.head < 0 ? NULL : &hymt_shared->slot[hymt_shared->suspects.head];
 }
 
 bool
@@ -43,10 +38,11 @@ hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim)
 	TimestampTz now = GetCurrentTimestamp();
 
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
-	slot = oldest_queued(suspects_only);
+	slot = next_queued(suspects_only);
 	if (slot != NULL)
 	{
-		hymt_slot_dequeue(slot);
+		hymt_policy_claimed(slot);
+		hymt_queue_remove(slot);
 		slot->state = HYMT_SLOT_CLAIMED;
 		slot->device = device;
 		hymt_stat_claimed(slot, now);
@@ -73,7 +69,7 @@ hymt_queue_has_suspects(void)
 	bool		found;
 
 	LWLockAcquire(hymt_shared->lock, LW_SHARED);
-	found = hymt_shared->suspect_count > 0;
+	found = hymt_shared->suspects.count > 0;
 	LWLockRelease(hymt_shared->lock);
 	return found;
 }
@@ -104,16 +100,40 @@ begin_answer(HymtSlot *slot, int device, uint64 generation, Size cost, bool *res
 	ours = claimed_by(slot, device, generation);
 	if (ours)
 	{
+		/* Nobody can join any more: there is no text to compare with. */
+		hymt_flight_end(slot);
 		texts.text = slot->text;
 		slot->text = InvalidDsaPointer;
-		hymt_shared->bytes_used -= slot->bytes;
+		hymt_slot_set_bytes(slot, 0);
 		*reserved = hymt_shared->bytes_used + cost <= hymt_shared->bytes_limit;
-		slot->bytes = *reserved ? cost : 0;
-		hymt_shared->bytes_used += slot->bytes;
+		if (*reserved)
+			hymt_slot_set_bytes(slot, cost);
 	}
 	LWLockRelease(hymt_shared->lock);
 	hymt_texts_free(&texts);
 	return ours;
+}
+
+/* So many are told of an answer under one hold of the lock, and woken after it. */
+#define WAKE_BATCH 64
+
+/* Followers of an answered request have the same answer. Who leaves in between is no follower any more. */
+static void
+land_followers(HymtSlot *leader, uint64 generation, TimestampTz now)
+{
+	int			procnos[WAKE_BATCH];
+	int			count;
+
+	do
+	{
+		count = 0;
+		LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+		if (leader->generation == generation)
+			count = hymt_flight_land(leader, now, procnos, WAKE_BATCH);
+		LWLockRelease(hymt_shared->lock);
+		for (int i = 0; i < count; i++)
+			hymt_wake(procnos[i]);
+	} while (count == WAKE_BATCH);
 }
 
 static void
@@ -121,6 +141,7 @@ finish_answer(HymtSlot *slot, int device, uint64 generation, const Answer *answe
 {
 	HymtTexts	texts = {InvalidDsaPointer, result};
 	TimestampTz now = GetCurrentTimestamp();
+	bool		followed = false;
 	int			owner = -1;
 
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
@@ -137,12 +158,15 @@ finish_answer(HymtSlot *slot, int device, uint64 generation, const Answer *answe
 		slot->result_length = DsaPointerIsValid(result) ? length : 0;
 		hymt_stat_answered(slot, now);
 		owner = slot->owner_procno;
+		followed = slot->followers.count > 0;
 		texts.result = InvalidDsaPointer;
 	}
-	/* Else its owner left while the answer was copied: hymt_queue_next_abandoned() will find the slot. */
+	/* Else its users left while the answer was copied: hymt_queue_next_abandoned() will find the slot. */
 	LWLockRelease(hymt_shared->lock);
 	hymt_texts_free(&texts);
 	hymt_wake(owner);
+	if (followed)
+		land_followers(slot, generation, now);
 }
 
 static void
@@ -197,17 +221,8 @@ put_back(HymtSlot *slot, bool suspect, HymtTexts *texts)
 		slot->suspect = true;
 		slot->crashes++;
 	}
-	hymt_slot_enqueue_first(slot);
+	hymt_queue_put_back(slot);
 	hymt_stat_retried();
-}
-
-/* Whoever waits for a slot or for memory. */
-static void
-signal_slot_freed(const HymtTexts *texts)
-{
-	if (DsaPointerIsValid(texts->text) || DsaPointerIsValid(texts->result))
-		hymt_texts_free(texts);
-	ConditionVariableSignal(&hymt_shared->slot_freed);
 }
 
 void
@@ -223,7 +238,8 @@ hymt_queue_requeue(int device, int number, uint64 generation, bool suspect)
 		(slot->state == HYMT_SLOT_CLAIMED || slot->state == HYMT_SLOT_ABANDONED))
 		put_back(slot, suspect, &texts);
 	LWLockRelease(hymt_shared->lock);
-	signal_slot_freed(&texts);
+	hymt_texts_free(&texts);
+	hymt_signal_slot_freed(-1);
 }
 
 bool
@@ -246,7 +262,10 @@ hymt_queue_next_abandoned(int device, int *slot, uint64 *generation)
 	}
 	LWLockRelease(hymt_shared->lock);
 	if (found)
-		signal_slot_freed(&texts);
+	{
+		hymt_texts_free(&texts);
+		hymt_signal_slot_freed(-1);
+	}
 	return found;
 }
 
@@ -264,7 +283,8 @@ hymt_queue_recover(int device)
 		LWLockRelease(hymt_shared->lock);
 		hymt_texts_free(&texts);
 	}
-	ConditionVariableBroadcast(&hymt_shared->slot_freed);
+	for (int i = 0; i < HYMT_CLASSES; i++)
+		ConditionVariableBroadcast(&hymt_shared->slot_freed[i]);
 }
 
 /* The device number under which this process claims requests only to fail them. */

@@ -51,6 +51,7 @@ typedef struct HymtOrder
 	const HymtLanguage *target;
 	HymtOnError on_error;
 	int			max_new_tokens; /* 0: the engine's rule */
+	bool		bulk;			/* priority */
 } HymtOrder;
 
 typedef struct HymtReport
@@ -64,6 +65,18 @@ typedef struct HymtReport
 /* Raises 22023 for what is no language, or no value of on_error. `name` is the argument's. */
 extern const HymtLanguage *hymt_order_language(const char *name, const text *code);
 extern HymtOnError hymt_order_on_error(const text *value);
+
+/* Reads the arguments that all translating functions have behind their text. */
+extern void hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order);
+
+/* What is asked of the engine for a text in UTF-8, which stays the caller's. */
+extern HymtRequestSpec hymt_request_spec(const HymtOrder *order, const char *utf8, Size length);
+
+/* Whether a text needs the model. UTF-8. */
+extern bool hymt_needs_model(const HymtOrder *order, const char *utf8, Size length);
+
+/* The result of a text that was asked for, as hymt_translate_text() returns it. */
+extern text *hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_error, HymtReport *report);
 
 /*
  * Translates one text in the server encoding. Returns NULL where on_error says so; `source` itself where it stays as it

@@ -1,10 +1,11 @@
 /*
- * shmem.c: the shared memory segment of hymt: header, slots, and the DSA area for texts behind them.
+ * shmem.c: the shared memory segment of hymt: header, slots, roles, and the DSA area for texts behind them.
  *
  * Laid out by the postmaster at start and again after a crash restart; attached by each process at its first use. Sizes
  * follow settings that only change at server start. Nothing in shared memory points into one process.
  */
 #include "hymt.h"
+#include "queue_internal.h"
 
 #include "miscadmin.h"
 #include "storage/ipc.h"
@@ -23,6 +24,12 @@ slots_size(void)
 	return MAXALIGN(add_size(offsetof(HymtShared, slot), mul_size(hymt_queue_slots, sizeof(HymtSlot))));
 }
 
+static Size
+roles_size(void)
+{
+	return MAXALIGN(mul_size(hymt_role_table_size(hymt_queue_slots), sizeof(HymtRole)));
+}
+
 /*
  * Room for hymt.queue_memory of texts whatever the mixture of sizes: DSA keeps a partly filled superblock of 64 kB for
  * each size class (seven of them are used, see hymt_text_cost()), its own page maps, and loses some to fragmentation.
@@ -35,19 +42,25 @@ area_size(void)
 	return MAXALIGN(memory + memory / 4 + 1024 * 1024);
 }
 
+static Size
+segment_size(void)
+{
+	return add_size(add_size(slots_size(), roles_size()), area_size());
+}
+
 static void
 request_shmem(void)
 {
 	if (previous_shmem_request_hook)
 		previous_shmem_request_hook();
-	RequestAddinShmemSpace(add_size(slots_size(), area_size()));
+	RequestAddinShmemSpace(segment_size());
 	RequestNamedLWLockTranche("hymt", 1);
 }
 
 static char *
 area_place(void)
 {
-	return (char *) hymt_shared + MAXALIGN(offsetof(HymtShared, slot) + hymt_shared->slot_count * sizeof(HymtSlot));
+	return (char *) hymt_shared->role + MAXALIGN(hymt_shared->role_count * sizeof(HymtRole));
 }
 
 static void
@@ -69,13 +82,19 @@ init_slots(HymtShared *shared)
 		slot->generation = 1;
 		slot->next = i + 1 < shared->slot_count ? i + 1 : -1;
 		slot->previous = -1;
+		slot->owner_procno = -1;
 		slot->text = InvalidDsaPointer;
 		slot->result = InvalidDsaPointer;
+		slot->charged_role = -1;
+		slot->flight_bucket = -1;
+		slot->leader = -1;
+		hymt_list_init(&slot->followers);
 	}
 	shared->free_head = 0;
 	shared->free_count = shared->slot_count;
-	shared->queue_head = -1;
-	shared->queue_tail = -1;
+	shared->role = (HymtRole *) ((char *) shared + slots_size());
+	shared->role_count = hymt_role_table_size(shared->slot_count);
+	hymt_policy_init(shared);
 }
 
 /* Creates the area in place, limited to what was asked for at start; the postmaster itself stays detached. */
@@ -101,14 +120,15 @@ startup_shmem(void)
 		previous_shmem_startup_hook();
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	hymt_shared = ShmemInitStruct("hymt", add_size(slots_size(), area_size()), &found);
+	hymt_shared = ShmemInitStruct("hymt", segment_size(), &found);
 	if (!found)
 	{
-		memset(hymt_shared, 0, slots_size());
+		memset(hymt_shared, 0, add_size(slots_size(), roles_size()));
 		hymt_shared->magic = HYMT_LAYOUT_MAGIC;
 		hymt_shared->layout_version = HYMT_LAYOUT_VERSION;
 		hymt_shared->lock = &GetNamedLWLockTranche("hymt")->lock;
-		ConditionVariableInit(&hymt_shared->slot_freed);
+		for (int i = 0; i < HYMT_CLASSES; i++)
+			ConditionVariableInit(&hymt_shared->slot_freed[i]);
 		ConditionVariableInit(&hymt_shared->device_changed);
 		hymt_shared->stat.since = GetCurrentTimestamp();
 		hymt_shared->device_count = hymt_devices;

@@ -5,6 +5,7 @@
  * SQL functions run in backends and take copies under the lock. A text that is translated is never looked at.
  */
 #include "session.h"
+#include "queue_internal.h"
 
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
@@ -102,15 +103,12 @@ failure_kind(const HymtSlot *slot)
 	return slot->sqlstate != 0 ? HYMT_STAT_UNAVAILABLE : HYMT_STAT_OTHER;
 }
 
-void
-hymt_stat_answered(const HymtSlot *slot, TimestampTz now)
+/* What became of a request that was answered in `slot`, its own or another one's. */
+static void
+add_outcome(const HymtSlot *slot, TimestampTz asked, TimestampTz now)
 {
 	HymtStats  *stat = &hymt_shared->stat;
 
-	stat->input_tokens += slot->input_tokens;
-	stat->output_tokens += slot->output_tokens;
-	if (slot->begun != 0)
-		hymt_shared->progress_at = now;
 	if (slot->state == HYMT_SLOT_FAILED)
 		stat->failed[failure_kind(slot)]++;
 	else if (slot->finish == HYMT_FINISH_LENGTH || slot->finish == HYMT_FINISH_LOOP)
@@ -118,8 +116,26 @@ hymt_stat_answered(const HymtSlot *slot, TimestampTz now)
 	else
 	{
 		stat->answered++;
-		add_time(&stat->total_time, slot->asked, now);
+		add_time(&stat->total_time, asked, now);
 	}
+}
+
+void
+hymt_stat_answered(const HymtSlot *slot, TimestampTz now)
+{
+	hymt_shared->stat.input_tokens += slot->input_tokens;
+	hymt_shared->stat.output_tokens += slot->output_tokens;
+	if (slot->begun != 0)
+		hymt_shared->progress_at = now;
+	/* An owner that left, leaving it to followers, was counted then. */
+	if (slot->owner_procno >= 0)
+		add_outcome(slot, slot->asked, now);
+}
+
+void
+hymt_stat_landed(const HymtSlot *follower, const HymtSlot *leader, TimestampTz now)
+{
+	add_outcome(leader, follower->asked, now);
 }
 
 void
@@ -320,6 +336,8 @@ state_name(HymtSlotState state)
 			return "filling";
 		case HYMT_SLOT_QUEUED:
 			return "queued";
+		case HYMT_SLOT_FOLLOWING:
+			return "following";
 		case HYMT_SLOT_CLAIMED:
 			return "claimed";
 		case HYMT_SLOT_ABANDONED:
@@ -335,15 +353,18 @@ state_name(HymtSlotState state)
 static void
 copy_slot(const HymtSlot *slot, Occupied *copy)
 {
+	/* One that follows another is where that is. */
+	const HymtSlot *leader = hymt_slot_leader(slot);
+
 	copy->state = slot->state;
 	copy->pid = slot->owner_pid;
 	copy->database = slot->database;
 	copy->role = slot->role;
-	copy->device = slot->device;
-	copy->crashes = slot->crashes;
+	copy->device = leader->device;
+	copy->crashes = leader->crashes;
 	copy->text_length = slot->text_length;
 	copy->asked = slot->asked;
-	copy->begun = slot->begun;
+	copy->begun = leader->begun;
 	memcpy(copy->source_lang, slot->source_lang, HYMT_LANG_MAX);
 	memcpy(copy->target_lang, slot->target_lang, HYMT_LANG_MAX);
 }
@@ -421,7 +442,10 @@ hymt_stat_activity(PG_FUNCTION_ARGS)
 	{
 		Row			row = {.count = 0};
 
-		add(&row, Int32GetDatum(slots[i].pid));
+		if (slots[i].pid != 0)
+			add(&row, Int32GetDatum(slots[i].pid));
+		else
+			add_null(&row);		/* its owner left it to those who follow it */
 		add(&row, CStringGetTextDatum(state_name(slots[i].state)));
 		if (sees_all || has_privs_of_role(GetUserId(), slots[i].role))
 			add_details(&row, &slots[i], now);

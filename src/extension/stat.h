@@ -65,6 +65,7 @@ extern void hymt_stat_joined(void);
 extern void hymt_stat_queued(const struct HymtSlot *slot);	/* after it was put into the queue */
 extern void hymt_stat_claimed(struct HymtSlot *slot, TimestampTz now);
 extern void hymt_stat_answered(const struct HymtSlot *slot, TimestampTz now);	/* DONE or FAILED, result set */
+extern void hymt_stat_landed(const struct HymtSlot *follower, const struct HymtSlot *leader, TimestampTz now);
 extern void hymt_stat_retried(void);
 extern void hymt_stat_steps(uint64 steps, uint64 rows, TimestampTz now);
 extern void hymt_stat_restarted(void);

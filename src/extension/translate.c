@@ -108,6 +108,24 @@ check_format(const text *format)
 	return false;				/* not reached */
 }
 
+static bool
+string_is(const JsonbValue *value, const char *word)
+{
+	return value->type == jbvString && value->val.string.len == strlen(word) &&
+		memcmp(value->val.string.val, word, strlen(word)) == 0;
+}
+
+/* True for bulk. */
+static bool
+priority_option(const JsonbValue *value)
+{
+	if (!string_is(value, "normal") && !string_is(value, "bulk"))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"priority\" must be \"normal\" or \"bulk\"")));
+	return string_is(value, "bulk");
+}
+
 static int
 max_tokens_option(const JsonbValue *value)
 {
@@ -143,12 +161,11 @@ max_tokens_option(const JsonbValue *value)
 static bool
 is_planned_option(const JsonbValue *key)
 {
-	static const char *const planned[] = {"max_chars", "priority", "sampling"};
+	static const char *const planned[] = {"max_chars", "sampling"};
 
 	for (int i = 0; i < lengthof(planned); i++)
 	{
-		if (key->val.string.len == strlen(planned[i]) &&
-			memcmp(key->val.string.val, planned[i], key->val.string.len) == 0)
+		if (string_is(key, planned[i]))
 			return true;
 	}
 	return false;
@@ -173,8 +190,10 @@ read_options(Jsonb *options, HymtOrder *order)
 	while ((token = JsonbIteratorNext(&iterator, &key, true)) == WJB_KEY)
 	{
 		JsonbIteratorNext(&iterator, &value, true);
-		if (key.val.string.len == strlen("max_tokens") && memcmp(key.val.string.val, "max_tokens", 10) == 0)
+		if (string_is(&key, "max_tokens"))
 			order->max_new_tokens = max_tokens_option(&value);
+		else if (string_is(&key, "priority"))
+			order->bulk = priority_option(&value);
 		else if (is_planned_option(&key))
 			planned = true;
 		else
@@ -202,8 +221,8 @@ is_automatic(FunctionCallInfo fcinfo)
 }
 
 /* Wrong values are reported first, then right ones that this version lacks. */
-static void
-read_order(FunctionCallInfo fcinfo, HymtOrder *order)
+void
+hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order)
 {
 	bool		automatic = is_automatic(fcinfo);
 	bool		plain;
@@ -233,7 +252,7 @@ read_order(FunctionCallInfo fcinfo, HymtOrder *order)
 	if (!plain)
 		raise_planned("formats other than text", "Use format => 'text'.");
 	if (planned_options)
-		raise_planned("options other than max_tokens", "Leave out the other options.");
+		raise_planned("options max_chars and sampling", "Leave them out.");
 }
 
 /* --- one translation ---------------------------------------------------------------------------------------------- */
@@ -260,8 +279,8 @@ raise_unconvertible(uint32 character)
 			 errhint("Use a database with encoding UTF8.")));
 }
 
-static text *
-text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_error, HymtReport *report)
+text *
+hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_error, HymtReport *report)
 {
 	uint32		character;
 	text	   *result;
@@ -286,35 +305,56 @@ text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_error, 
 	return result;
 }
 
+bool
+hymt_needs_model(const HymtOrder *order, const char *utf8, Size length)
+{
+	return order->source != order->target && hymt_has_words(utf8, length);
+}
+
+HymtRequestSpec
+hymt_request_spec(const HymtOrder *order, const char *utf8, Size length)
+{
+	HymtRequestSpec spec = {
+		.source_lang = order->source->code,
+		.target_lang = order->target->code,
+		.max_new_tokens = order->max_new_tokens,
+		.bulk = order->bulk,
+		.text = utf8,
+		.text_length = length
+	};
+
+	return spec;
+}
+
 text *
 hymt_translate_text(text *source, const HymtOrder *order, HymtReport *report)
 {
 	HymtReport	unread;
 	HymtOutcome outcome;
-	HymtRequestSpec spec = {0};
+	HymtRequestSpec spec;
 	const char *given = VARDATA_ANY(source);
+	const char *utf8;
+	Size		length;
 	text	   *result;
 
 	if (report == NULL)
 		report = &unread;
 	memset(report, 0, sizeof(HymtReport));
-	spec.text = hymt_server_to_utf8(given, VARSIZE_ANY_EXHDR(source), &spec.text_length);
-	if (order->source == order->target || !hymt_has_words(spec.text, spec.text_length))
+	utf8 = hymt_server_to_utf8(given, VARSIZE_ANY_EXHDR(source), &length);
+	if (!hymt_needs_model(order, utf8, length))
 	{
 		report->status = "unchanged";
 		result = source;
 	}
 	else
 	{
-		spec.source_lang = order->source->code;
-		spec.target_lang = order->target->code;
-		spec.max_new_tokens = order->max_new_tokens;
+		spec = hymt_request_spec(order, utf8, length);
 		hymt_request_wait(hymt_request_submit(&spec), &outcome);
-		result = text_of_outcome(source, &outcome, order->on_error, report);
+		result = hymt_text_of_outcome(source, &outcome, order->on_error, report);
 		pfree(outcome.text);
 	}
-	if (spec.text != given)
-		pfree(unconstify(char *, spec.text));
+	if (utf8 != given)
+		pfree(unconstify(char *, utf8));
 	return result;
 }
 
@@ -327,7 +367,7 @@ hymt_translate(PG_FUNCTION_ARGS)
 
 	if (PG_ARGISNULL(ARG_TEXT))
 		PG_RETURN_NULL();
-	read_order(fcinfo, &order);
+	hymt_read_order(fcinfo, &order);
 	source = PG_GETARG_TEXT_PP(ARG_TEXT);
 	result = hymt_translate_text(source, &order, NULL);
 	if (result != source)
@@ -429,7 +469,7 @@ hymt_translate_details(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_HYMT_VERSION_SKEW),
 				 errmsg("type hymt_translation does not fit the library of hymt"),
 				 errhint("Run ALTER EXTENSION hymt UPDATE.")));
-	read_order(fcinfo, &order);
+	hymt_read_order(fcinfo, &order);
 	INSTR_TIME_SET_CURRENT(begin);
 	result = hymt_translate_text(PG_GETARG_TEXT_PP(ARG_TEXT), &order, &report);
 	INSTR_TIME_SET_CURRENT(end);

@@ -17,6 +17,7 @@
  *      mock:stopreading S      read nothing for S seconds, then answer
  *      mock:big N              answer with N bytes
  *      mock:pid                answer with the process number
+ *      mock:arrival [ANY]      answer with the number of requests that arrived until this one, counting it
  *      mock:chinese            answer in Chinese
  *      mock:finish REASON      stop, length or loop
  *      mock:fail NAME          a failure: see failure_names
@@ -77,6 +78,7 @@ typedef struct Request
 	char		verb[32];		/* after "mock:"; empty: translate */
 	char	   *argument;		/* rest of the text; points into it */
 	int64_t		due;			/* ms; of sleep, late, stopreading */
+	long		arrival;		/* 1: the first of this process */
 	bool		cancelled;
 } Request;
 
@@ -94,6 +96,7 @@ static struct
 	uint32_t	credits;
 	int			step_ms;
 	Request    *requests;
+	long		arrivals;
 	HymtHeartbeat beat;
 	bool		stalled;
 	int64_t		reads_again;	/* ms */
@@ -543,6 +546,8 @@ take_step(Request *request, int in_step)
 		send_number(request, mock.device);
 	else if (is(request, "pid"))
 		send_number(request, (long) getpid());
+	else if (is(request, "arrival"))
+		send_number(request, request->arrival);
 	else if (is(request, "chinese"))
 		send_result(request, "\xe8\x87\xaa\xe8\xa1\x8c\xe8\xbd\xa6");
 	else if (is(request, "finish"))
@@ -646,6 +651,7 @@ accept_request(const HymtFrame *frame)
 	request->text = strndup(text.data, text.length);
 	if (request->text == NULL)
 		abort();
+	request->arrival = ++mock.arrivals;
 	parse_command(request);
 	if (strcmp(mock.fault, "crash-at-request") == 0)
 		crash();

@@ -41,7 +41,7 @@ foreach my $failure (sort keys %sqlstate)
 }
 
 # One step with requests of eight sessions at least: each waits until eight are in its step.
-my @sessions = map { background($node, translate('mock:batch 8')) } 1 .. 8;
+my @sessions = map { background($node, translate("mock:batch 8 $_")) } 1 .. 8;
 finish($_) foreach @sessions;
 is_deeply([ map { $_->{out} } @sessions ], [ ('8') x 8 ], 'one step contains requests of eight sessions');
 cmp_ok(status($node, 'rows_per_step'), '>', 1, 'the mean number of requests per step says so too');
@@ -52,7 +52,7 @@ foreach my $round (1 .. 3)
 	my $late = finish(background($node, "SET statement_timeout = 200; " . translate('mock:late 0.5')));
 
 	is($late->{err}, 'ERROR:  57014', "late answer $round: the statement timed out");
-	my @others = map { background($node, translate("mock:sleep 1")) } 1 .. 4;
+	my @others = map { background($node, translate("mock:sleep 1 $_")) } 1 .. 4;
 	finish($_) foreach @others;
 	is_deeply([ map { $_->{out} } @others ], [ ('awake') x 4 ], "late answer $round: it reached nobody");
 }
@@ -72,7 +72,7 @@ wait_for_status($node, "state = 'ready' AND model = 'mock-credits-2'");
 @many = map { background($node, $check) } 1 .. 4;
 finish($_) foreach @many;
 is_deeply([ map { "$_->{out}$_->{err}" } @many ], [ ('0') x 4 ], 'with two credits too');
-my @three = map { background($node, translate('mock:batch 2')) } 1 .. 4;
+my @three = map { background($node, translate("mock:batch 2 $_")) } 1 .. 4;
 finish($_) foreach @three;
 is_deeply([ map { $_->{out} } @three ], [ ('2') x 4 ], 'never more requests in the engine than it has credits for');
 

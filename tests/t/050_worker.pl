@@ -45,7 +45,7 @@ is( $node->safe_psql(
 
 # A terminated worker comes back, with requests in flight, which are answered in the end.
 {
-	my @sleepers = map { background($node, translate('mock:sleep 1')) } 1 .. 5;
+	my @sleepers = map { background($node, translate("mock:sleep 1 $_")) } 1 .. 5;
 
 	wait_for_slots($node, 5);
 	my ($engine, $worker) = split /\|/, status($node, 'engine_pid, worker_pid');

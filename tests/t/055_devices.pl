@@ -46,7 +46,7 @@ sub all_devices_answer
 
 	for my $round (1 .. 20)
 	{
-		$seen{ $_->{out} } = 1 foreach map { finish($_) } map { background($node, translate('mock:device')) } 1 .. 4;
+		$seen{ $_->{out} } = 1 foreach map { finish($_) } map { background($node, translate("mock:device $_")) } 1 .. 4;
 		last if keys %seen == 2;
 	}
 	return join ' ', sort keys %seen;
@@ -85,7 +85,7 @@ scenario 'a text that kills engines' => sub {
 };
 
 scenario 'a worker that is terminated' => sub {
-	my @sleepers = map { background($node, translate('mock:sleep 1')) } 1 .. 6;
+	my @sleepers = map { background($node, translate("mock:sleep 1 $_")) } 1 .. 6;
 
 	wait_until($node, 'SELECT DISTINCT slots_in_use FROM hymt_status', '6');
 	$node->safe_psql('postgres', 'SELECT pg_terminate_backend(worker_pid) FROM hymt_status WHERE device = 0');

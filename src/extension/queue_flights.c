@@ -1,0 +1,187 @@
+/*
+ * queue_flights.c: equal requests that are outstanding at one time are computed once.
+ *
+ * Runs in backends and workers; all but the hash with the queue lock held exclusively. Owns the table of flights, which
+ * is chained through the slots: slot i also is the head of the chain of hashes that fall on i.
+ *
+ * Requests are equal when languages, options and every byte of the text are. The bytes are compared under the lock, so
+ * only texts up to a limit take part, and only where 64 bits of hash agree. A leader's text is read where it lies in the
+ * area: that is in the same segment of shared memory as the slots and never grows out of it, so an offset says where,
+ * and no call of DSA is needed.
+ */
+#include "hymt.h"
+#include "queue_internal.h"
+
+#include "common/hashfn.h"
+
+/* Comparing so much takes a few microseconds. */
+#define LONGEST_SHARED_TEXT (64 * 1024)
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+uint64
+hymt_flight_hash(const HymtRequestSpec *spec)
+{
+	uint64		hash;
+
+	if (spec->text_length > LONGEST_SHARED_TEXT)
+		return 0;
+	hash = hash_bytes_extended((const unsigned char *) spec->source_lang, (int) strlen(spec->source_lang), 0);
+	hash = hash_bytes_extended((const unsigned char *) spec->target_lang, (int) strlen(spec->target_lang), hash);
+	hash = hash_bytes_extended((const unsigned char *) spec->text, (int) spec->text_length,
+							   hash ^ (uint32) spec->max_new_tokens);
+	return hash == 0 ? 1 : hash;
+}
+
+static HymtSlot *
+bucket_of(uint64 hash)
+{
+	return &hymt_shared->slot[hash % hymt_shared->slot_count];
+}
+
+static bool
+is_same(const HymtSlot *slot, const HymtRequestSpec *spec, uint64 hash)
+{
+	return slot->hash == hash &&
+		slot->text_length == spec->text_length &&
+		slot->max_new_tokens == spec->max_new_tokens &&
+		strcmp(slot->source_lang, spec->source_lang) == 0 &&
+		strcmp(slot->target_lang, spec->target_lang) == 0 &&
+		memcmp((const char *) hymt_shared + slot->text_offset, spec->text, spec->text_length) == 0;
+}
+
+HymtSlot *
+hymt_flight_find(const HymtRequestSpec *spec, uint64 hash)
+{
+	if (hash == 0)
+		return NULL;
+	for (int number = bucket_of(hash)->flight_bucket; number >= 0; number = hymt_shared->slot[number].flight_next)
+	{
+		if (is_same(&hymt_shared->slot[number], spec, hash))
+			return &hymt_shared->slot[number];
+	}
+	return NULL;
+}
+
+void
+hymt_flight_begin(HymtSlot *slot)
+{
+	HymtSlot   *bucket;
+
+	if (slot->hash == 0)
+		return;
+	bucket = bucket_of(slot->hash);
+	slot->flight_previous = -1;
+	slot->flight_next = bucket->flight_bucket;
+	if (slot->flight_next >= 0)
+		hymt_shared->slot[slot->flight_next].flight_previous = hymt_slot_number(slot);
+	bucket->flight_bucket = hymt_slot_number(slot);
+	slot->in_flight_table = true;
+}
+
+void
+hymt_flight_end(HymtSlot *slot)
+{
+	if (!slot->in_flight_table)
+		return;
+	if (slot->flight_previous < 0)
+		bucket_of(slot->hash)->flight_bucket = slot->flight_next;
+	else
+		hymt_shared->slot[slot->flight_previous].flight_next = slot->flight_next;
+	if (slot->flight_next >= 0)
+		hymt_shared->slot[slot->flight_next].flight_previous = slot->flight_previous;
+	slot->in_flight_table = false;
+}
+
+/* --- followers ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Whoever joins shall not wait longer than with a request of its own: a single request makes the flight single, and a
+ * role that has nothing else queued in the class has its turn sooner than one with a backlog.
+ */
+static void
+advance(HymtSlot *leader, const HymtSlot *slot)
+{
+	HymtClass	class = Min(leader->queue_class, slot->asked_class);
+	bool		sooner = class != leader->queue_class;
+
+	if (leader->state == HYMT_SLOT_QUEUED && !leader->suspect)
+	{
+		sooner = sooner || (slot->asked_class == class &&
+							hymt_shared->role[slot->charged_role].queue[class].count == 0);
+		if (sooner)
+		{
+			hymt_queue_remove(leader);
+			leader->queue_class = class;
+			hymt_queue_append(leader, slot->charged_role);
+		}
+	}
+	leader->queue_class = class;
+}
+
+void
+hymt_flight_join(HymtSlot *slot, HymtSlot *leader)
+{
+	slot->state = HYMT_SLOT_FOLLOWING;
+	slot->leader = hymt_slot_number(leader);
+	hymt_list_insert(&leader->followers, slot, leader->followers.tail);
+	leader->users++;
+	hymt_stat_joined();
+	advance(leader, slot);
+}
+
+/* The last user of a leader has left. */
+static void
+give_up(HymtSlot *leader, HymtTexts *texts, int *worker)
+{
+	if (leader->state == HYMT_SLOT_CLAIMED)
+	{
+		hymt_flight_end(leader);
+		leader->state = HYMT_SLOT_ABANDONED;
+		hymt_shared->abandoned_count++;
+		if (leader->device < hymt_shared->device_count)
+			*worker = hymt_shared->device[leader->device].worker_procno;
+		return;
+	}
+	if (leader->state == HYMT_SLOT_QUEUED)
+		hymt_queue_remove(leader);
+	hymt_slot_free(leader, texts);
+}
+
+void
+hymt_flight_leave(HymtSlot *slot, HymtTexts *texts, int *worker)
+{
+	HymtSlot   *leader = slot;
+
+	*worker = -1;
+	if (slot->leader >= 0)
+	{
+		HymtTexts	none;		/* a follower has no texts */
+
+		leader = &hymt_shared->slot[slot->leader];
+		if (slot->state == HYMT_SLOT_FOLLOWING)
+			hymt_list_remove(&leader->followers, slot);
+		hymt_slot_free(slot, &none);
+	}
+	else
+		hymt_slot_disown(slot);
+	if (--leader->users == 0)
+		give_up(leader, texts, worker);
+}
+
+int
+hymt_flight_land(HymtSlot *leader, TimestampTz now, int *procnos, int most)
+{
+	int			count = 0;
+
+	while (count < most && leader->followers.head >= 0)
+	{
+		HymtSlot   *follower = &hymt_shared->slot[leader->followers.head];
+
+		hymt_list_remove(&leader->followers, follower);
+		follower->state = leader->state;
+		hymt_stat_landed(follower, leader, now);
+		procnos[count++] = follower->owner_procno;
+	}
+	return count;
+}
