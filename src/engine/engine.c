@@ -96,8 +96,8 @@ open_device(HymtEngine *engine, const HymtEngineOptions *options, HymtError *err
 
 /*
  * Beside another engine a model may only be loaded if the weights of both fit into memory: mapped files that do not are
- * read from disk again and again, and then the other one, too, comes to a stand. What the other has mapped already counts
- * as available, being cached files. This comes after everything that shows whether the files are in order, and before
+ * read from disk again and again, and then the other one, too, comes to a stand. What the other has mapped counts as
+ * available here, being cached files. This comes after everything that shows whether the files are in order, and before
  * weights are read.
  */
 static bool

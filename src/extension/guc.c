@@ -77,7 +77,7 @@ define_model_settings(void)
 							   &hymt_prompt_family, "auto", PGC_SIGHUP, 0, check_prompt_family, NULL, NULL);
 	DefineCustomIntVariable("hymt.threads",
 							"Number of threads of the engine.",
-							"0: as many as there are processors that the server may use, shared by hymt.devices engines.",
+							"0: as many as there are processors, divided by hymt.devices.",
 							&hymt_threads, 0, 0, 1024, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("hymt.max_context",
 							"Largest number of tokens of a prompt and its translation together.",

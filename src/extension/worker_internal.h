@@ -78,7 +78,7 @@ typedef struct HymtWorker
 	HymtEngine *serving;		/* always one of them */
 
 	HymtEngineSettings wanted;	/* as of the last reading of the configuration */
-	HymtEngineSettings settings;	/* what the serving engine is started with; differs while a switch is under way or failed */
+	HymtEngineSettings settings;	/* of the serving engine: those in force, which a switch changes when it succeeds */
 	HymtEngineSettings proven;	/* that an engine of this worker last became ready with */
 	bool		has_proven;
 	bool		switch_failed;	/* the wanted settings were tried in vain: not again before the next reload */

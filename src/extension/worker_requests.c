@@ -122,8 +122,8 @@ hymt_worker_claim_requests(void)
 
 	if (stands_still(engine))
 		return;
-	while (engine->conversing && engine->link.ready && !engine->draining && free_credits(engine) > 0 && !engine->alone &&
-		   hymt_link_unsent(&engine->link) < MAX_UNSENT)
+	while (engine->conversing && engine->link.ready && !engine->draining && !engine->alone &&
+		   free_credits(engine) > 0 && hymt_link_unsent(&engine->link) < MAX_UNSENT)
 	{
 		bool		suspects = hymt_queue_has_suspects() && may_try_suspects(engine);
 

@@ -111,8 +111,8 @@ is($node->safe_psql('postgres', translate('hello')), 'zh>en: hello', 'a good mod
 	wait_for_all_free($node, 'backend killed');
 }
 
-# An error inside the worker costs a turn of its loop, but not the engine: without a free descriptor it cannot build the set
-# that it waits on, which it has to because the engine closes its log.
+# An error inside the worker costs a turn of its loop, but not the engine: without a free descriptor it cannot build the
+# set that it waits on, which it has to because the engine closes its log.
 {
 	my $before = status($node, 'engine_pid, worker_pid');
 	my $worker = status($node, 'worker_pid');
@@ -120,7 +120,8 @@ is($node->safe_psql('postgres', translate('hello')), 'zh>en: hello', 'a good mod
 	my $until = time + 30;
 
 	command_ok([ 'prlimit', '--pid', $worker, '--nofile=3:' ], 'error in the worker: it can open no descriptor');
-	is($node->safe_psql('postgres', translate('mock:closelog')), 'closed', 'error in the worker: the engine closes its log');
+	is($node->safe_psql('postgres', translate('mock:closelog')),
+		'closed', 'error in the worker: the engine closes its log');
 	usleep(100_000) while time < $until && slurp_file($node->logfile, $start) !~ /ERROR:  .*Too many open files/;
 	like(slurp_file($node->logfile, $start), qr/ERROR:  .*Too many open files/, 'error in the worker: there are errors');
 	my @sessions = map { background($node, translate("between errors $_")) } 1 .. 5;
@@ -169,7 +170,8 @@ is($node->safe_psql('postgres', translate('hello')), 'zh>en: hello', 'a good mod
 	unlink $node->data_dir . '/postmaster.pid', $node->host . '/.s.PGSQL.' . $node->port . '.lock'
 	  if -e "/proc/$postmaster" && !process_lives($postmaster);
 	$node->start;
-	is($node->safe_psql('postgres', translate('a new start')), 'zh>en: a new start', 'postmaster killed: translates again');
+	is($node->safe_psql('postgres', translate('a new start')),
+		'zh>en: a new start', 'postmaster killed: translates again');
 	wait_for_all_free($node, 'postmaster killed');
 }
 

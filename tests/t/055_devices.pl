@@ -1,5 +1,5 @@
-# Several devices: one worker and one engine each, all working on one queue. One that is slow, hung or dead does not hold
-# back another.
+# Several devices: one worker and one engine each, all working on one queue. One that is slow, hung or dead does not
+# hold back another.
 use strict;
 use warnings;
 
@@ -127,7 +127,8 @@ scenario 'a device whose engine hangs' => sub {
 	my $since = time;
 	is($node->safe_psql('postgres', calls(30, 'beside a hang')), '30', 'the other one answers meanwhile');
 	cmp_ok(time - $since, '<', 3, 'promptly');
-	is(join(' ', map { finish($_)->{out} . $_->{err} } @sessions), join(' ', (20) x 6), 'those in the hung one are answered, too');
+	is(join(' ', map { finish($_)->{out} . $_->{err} } @sessions),
+		join(' ', (20) x 6), 'those in the hung one are answered, too');
 };
 
 scenario 'a slow device' => sub {
@@ -149,11 +150,14 @@ $node->stop;
 scenario 'fewer worker processes than devices' => sub {
 	my $start = -s $node->logfile;
 
-	$node->append_conf('postgresql.conf', "hymt.devices = 3\nmax_worker_processes = 2\nmax_logical_replication_workers = 0");
+	$node->append_conf('postgresql.conf',
+		"hymt.devices = 3\nmax_worker_processes = 2\nmax_logical_replication_workers = 0");
 	$node->start;
-	like(slurp_file($node->logfile, $start), qr/WARNING:  hymt: 3 of max_worker_processes are needed, 2 were left/, 'the log has numbers');
+	like(slurp_file($node->logfile, $start),
+		qr/WARNING:  hymt: 3 of max_worker_processes are needed, 2 were left/, 'the log has numbers');
 	is($node->safe_psql('postgres', calls(20, 'two of three')), '20', 'those that are there work');
-	is($node->safe_psql('postgres', "SELECT count(*) FROM hymt_status WHERE state = 'no worker'"), '1', 'one is missing');
+	is($node->safe_psql('postgres', "SELECT count(*) FROM hymt_status WHERE state = 'no worker'"),
+		'1', 'one is missing');
 	$node->stop;
 };
 
@@ -162,7 +166,8 @@ scenario 'no worker process at all' => sub {
 
 	$node->append_conf('postgresql.conf', "hymt.devices = 1\nmax_worker_processes = 0");
 	$node->start;
-	like(slurp_file($node->logfile, $start), qr/WARNING:  hymt: 1 of max_worker_processes are needed, 0 were left/, 'the log has numbers');
+	like(slurp_file($node->logfile, $start),
+		qr/WARNING:  hymt: 1 of max_worker_processes are needed, 0 were left/, 'the log has numbers');
 	like(slurp_file($node->logfile, $start), qr/HINT:  Raise max_worker_processes by at least 1/, 'and a hint');
 	my $session = finish(background($node, translate('hello')));
 	is($session->{err}, 'ERROR:  57P03', 'callers are told');

@@ -1,4 +1,5 @@
-# New settings by reload: the engine that serves goes on until the new one is ready, and for good if that cannot be used.
+# New settings by reload: the engine that serves goes on until the new one is ready, and for good if that cannot be
+# used.
 use strict;
 use warnings;
 

@@ -44,7 +44,7 @@ scenario 'engines that die of whatever they are asked' => sub {
 	cmp_ok($took, '<', 30, 'within a bounded time');
 	like(log_since($start), qr/LOG:  hymt: the engine of device 0 keeps failing/, 'the log says so');
 
-	# From now on at once, whatever is asked: there is at most one attempt under way, of which a caller may be the probe.
+	# From now on at once, whatever is asked: at most one attempt is under way, of which a caller may be the probe.
 	my ($code, $out, $error);
 	for my $round (1 .. 20)
 	{
