@@ -233,6 +233,53 @@ scenario 'two roles with more than fits the queue' => sub {
 	cmp_ok($more, '<=', 2 * $less + 1, 'who comes later gets his share: ' . @common . ' to ' . @of_bob);
 };
 
+scenario 'many leave at any moment' => sub {
+	my $chaos = $node->basedir . '/chaos.sql';
+	my ($out, $err) = ('', '');
+
+	# Each session is one of two roles, with one text or twenty, few of them different, and a limit that ends most.
+	append_to_file($chaos, <<'END');
+\set limit random(1, 60)
+SELECT set_config('role', CASE WHEN random() < 0.5 THEN 'ann' ELSE 'bob' END, false),
+  set_config('statement_timeout', :limit::text, false);
+DO $$
+DECLARE
+  number int := 30 * random();
+BEGIN
+  IF random() < 0.4 THEN
+    PERFORM hymt_translate((SELECT array_agg('text ' || (number + i)) FROM generate_series(1, 20) AS i), 'zh', 'en');
+  ELSE
+    PERFORM hymt_translate('text ' || number, 'zh', 'en');
+  END IF;
+EXCEPTION WHEN query_canceled THEN
+END $$;
+END
+	my $run = IPC::Run::start(
+		[ 'pgbench', '-n', '-c', '30', '-j', '2', '-T', '3', '-f', $chaos, '-d', $node->connstr('postgres') ],
+		'<', File::Spec->devnull, '>', \$out, '2>', \$err);
+	for (1 .. 10)
+	{
+		usleep(300_000);
+		$node->safe_psql('postgres', <<'END');
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgbench' ORDER BY random() LIMIT 1
+END
+	}
+	$run->finish;
+	wait_for_all_free($node, 'chaos');
+	is($node->safe_psql('postgres', <<'END'), 't', 'every request has one end');
+SELECT requests = answered + cancelled + failed_language + failed_too_long + failed_unfinished + failed_crashed
+  + failed_engine + failed_memory + failed_timeout + failed_unavailable + failed_other FROM hymt_stat
+END
+	# What classes and roles are charged is as in the beginning.
+	my $gate = close_gate();
+	my $bulk = background($node, arrivals('after it', 40, 'ann'));
+	wait_for_slots($node, 13);
+	usleep(300_000);
+	is(status($node, 'slots_in_use'), '13', 'bulk requests of one role hold 12 of 16 slots again');
+	open_gate($gate);
+	is(numbers($bulk) + 0, 40, 'and are answered');
+};
+
 scenario 'more callers than slots' => sub {
 	my $file = $node->basedir . '/hundred.sql';
 
