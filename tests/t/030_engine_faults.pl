@@ -132,12 +132,14 @@ END
 	my $deaf = background($node, translate('mock:stopreading 3'));
 
 	usleep(300_000);
-	my @large = map {
-		background($node, <<'END')
+	my $text = <<'END';
 SELECT md5(hymt_translate(t, 'zh', 'en')) = md5('zh>en: ' || t) FROM repeat('slow reader ', 25000) AS t
 END
-	} 1 .. 20;
-	my $cancelled = finish(background($node, "SET statement_timeout = 300; " . translate('cannot be sent')));
+	# A few fill the socket, so that what comes next has to wait.
+	my @large = map { background($node, $text) } 1 .. 4;
+	my $cancelled = background($node, "SET statement_timeout = 300; " . translate('cannot be sent'));
+	push @large, map { background($node, $text) } 5 .. 20;
+	finish($cancelled);
 
 	is($cancelled->{err}, 'ERROR:  57014', 'slow reader: cancelling works');
 	cmp_ok($cancelled->{took}, '<', PROMPT_SECONDS, sprintf('slow reader: after %.0f ms', $cancelled->{took} * 1000));
