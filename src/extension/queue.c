@@ -47,7 +47,8 @@ struct HymtRequestHandle
 /* What a wait remembers. */
 typedef struct Patience
 {
-	HymtRequestHandle *request;
+	HymtRequestHandle *const *requests; /* that are waited for, oldest first */
+	int			count;
 	TimestampTz started;
 	TimestampTz no_worker_since;	/* 0: there was one at the last look */
 	bool		noticed;
@@ -284,6 +285,14 @@ raise_refused(HymtFailure failure, int sqlstate, const char *message, TimestampT
 			 errhint("%s", model_hint(failure))));
 }
 
+/* None of the requests will be waited for any longer: that is how they end, for hymt_stat. */
+static void
+note_failure(const Patience *patience, HymtStatFailure failure)
+{
+	for (int i = 0; i < patience->count; i++)
+		patience->requests[i]->failure = failure;
+}
+
 static void
 check_worker(Patience *patience, TimestampTz now)
 {
@@ -291,7 +300,7 @@ check_worker(Patience *patience, TimestampTz now)
 		patience->no_worker_since = now;
 	if (!TimestampDifferenceExceeds(patience->no_worker_since, now, WORKER_RESTART_DELAY))
 		return;
-	patience->request->failure = HYMT_STAT_UNAVAILABLE;
+	note_failure(patience, HYMT_STAT_UNAVAILABLE);
 	ereport(ERROR,
 			(errcode(ERRCODE_CANNOT_CONNECT_NOW),
 			 errmsg("no worker process of hymt is running"),
@@ -326,7 +335,7 @@ check_service(const Service *service, Patience *patience)
 	}
 	if (service->phase == HYMT_DEVICE_REFUSED)
 	{
-		patience->request->failure = HYMT_STAT_UNAVAILABLE;
+		note_failure(patience, HYMT_STAT_UNAVAILABLE);
 		raise_refused(service->failure, service->sqlstate, service->message, service->next_attempt_at);
 	}
 
@@ -342,13 +351,14 @@ check_service(const Service *service, Patience *patience)
 	}
 }
 
+/* Of the oldest request, which was not begun. */
 static void
-check_queue_timeout(HymtRequestHandle *request)
+check_queue_timeout(const Patience *patience)
 {
 	if (hymt_queue_timeout == 0 ||
-		!TimestampDifferenceExceeds(request->submitted, GetCurrentTimestamp(), hymt_queue_timeout))
+		!TimestampDifferenceExceeds(patience->started, GetCurrentTimestamp(), hymt_queue_timeout))
 		return;
-	request->failure = HYMT_STAT_TIMEOUT;
+	note_failure(patience, HYMT_STAT_TIMEOUT);
 	ereport(ERROR,
 			(errcode(ERRCODE_HYMT_QUEUE_TIMEOUT),
 			 errmsg("the translation was not begun within %d ms", hymt_queue_timeout),
@@ -620,13 +630,12 @@ hymt_request_submit(const HymtRequestSpec *spec)
 {
 	HymtRequestHandle *request;
 	Attempt		attempt = {.spec = spec};
-	Patience	patience = {0};
+	Patience	patience = {.requests = &request, .count = 1};
 
 	hymt_check_preloaded();
 	check_length(spec->text_length);
 	attempt.hash = hymt_flight_hash(spec);
 	request = new_request();
-	patience.request = request;
 	patience.started = request->submitted;
 	if (try_submit(request, &attempt))
 		return request;
@@ -634,7 +643,7 @@ hymt_request_submit(const HymtRequestSpec *spec)
 	while (!try_submit(request, &attempt))
 	{
 		check_service(&attempt.service, &patience);
-		check_queue_timeout(request);
+		check_queue_timeout(&patience);
 		sleep_on_slot_freed(attempt.freed, next_look(request, false));
 	}
 	ConditionVariableCancelSleep();
@@ -661,35 +670,35 @@ hymt_request_try_submit(const HymtRequestSpec *spec)
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
 
-/* Under the lock: QUEUED, CLAIMED, DONE or FAILED. */
-static HymtSlotState
-state_of(const HymtRequestHandle *request)
+/* Under the lock. One that waits again because the engine died under it was begun all the same. */
+static bool
+is_begun(const HymtRequestHandle *request)
 {
-	const HymtSlot *slot = request->slot;
+	const HymtSlot *leader = hymt_slot_leader(request->slot);
 
-	if (slot->state != HYMT_SLOT_FOLLOWING)
-		return slot->state;
-	/* An answer counts from when it reaches this slot. */
-	return hymt_slot_leader(slot)->state == HYMT_SLOT_QUEUED ? HYMT_SLOT_QUEUED : HYMT_SLOT_CLAIMED;
+	return leader->state != HYMT_SLOT_QUEUED || leader->begun != 0;
 }
 
+/* Under the lock. The answer to one that follows counts from when it reaches its own slot. */
 static bool
-is_answered(HymtSlotState state)
+is_answered(const HymtRequestHandle *request)
 {
+	HymtSlotState state = request->slot->state;
+
 	return state == HYMT_SLOT_DONE || state == HYMT_SLOT_FAILED;
 }
 
-/* The first answered one, or -1; and the state of the oldest. */
+/* The first answered one, or -1; and whether the oldest was begun. */
 static int
-look_at_requests(HymtRequestHandle *const *handles, int count, HymtSlotState *oldest, Service *service)
+look_at_requests(HymtRequestHandle *const *handles, int count, bool *begun, Service *service)
 {
 	int			answered = -1;
 
 	LWLockAcquire(hymt_shared->lock, LW_SHARED);
-	*oldest = state_of(handles[0]);
+	*begun = is_begun(handles[0]);
 	for (int i = 0; i < Min(count, HYMT_WAIT_ANY_LOOKS) && answered < 0; i++)
 	{
-		if (is_answered(state_of(handles[i])))
+		if (is_answered(handles[i]))
 			answered = i;
 	}
 	look_at_devices(service);
@@ -701,19 +710,19 @@ look_at_requests(HymtRequestHandle *const *handles, int count, HymtSlotState *ol
 static int
 wait_any(HymtRequestHandle *const *handles, int count, Service *service)
 {
-	Patience	patience = {handles[0], handles[0]->submitted, 0, false};
+	Patience	patience = {handles, count, handles[0]->submitted, 0, false};
 
 	for (;;)
 	{
-		HymtSlotState oldest;
-		int			answered = look_at_requests(handles, count, &oldest, service);
+		bool		begun;
+		int			answered = look_at_requests(handles, count, &begun, service);
 
 		if (answered >= 0)
 			return answered;
 		check_service(service, &patience);
-		if (oldest == HYMT_SLOT_QUEUED)
-			check_queue_timeout(handles[0]);
-		sleep_on_latch(next_look(handles[0], oldest != HYMT_SLOT_QUEUED));
+		if (!begun)
+			check_queue_timeout(&patience);
+		sleep_on_latch(next_look(handles[0], begun));
 	}
 }
 

@@ -102,6 +102,10 @@ END
 	ok(wait_until($node, "SELECT string_agg(state, ',') FROM hymt_stat_activity", 'claimed'), 'a request is claimed');
 	ask('waits', "SET hymt.queue_timeout = '100ms'; ");
 	stat_is('failed_timeout', '1', 'a timeout is counted');
+	$node->psql('postgres', <<'END');
+SET hymt.queue_timeout = '100ms'; SELECT hymt_translate(ARRAY['one waits', 'two waits', 'three waits'], 'zh', 'en')
+END
+	stat_is('failed_timeout, cancelled', '4|0', 'so are those of a whole array');
 	$node->safe_psql('postgres', 'SELECT pg_cancel_backend(' . session_pid($node, $sleeper) . ')');
 	finish($sleeper);
 	adds_up('timeout');
