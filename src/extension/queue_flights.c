@@ -95,28 +95,51 @@ hymt_flight_end(HymtSlot *slot)
 
 /* --- followers ---------------------------------------------------------------------------------------------------- */
 
+/* Requests that a role has queued in a class. */
+static int
+backlog(int role, HymtClass class)
+{
+	return hymt_shared->role[role].queue[class].count;
+}
+
 /*
- * Whoever joins shall not wait longer than with a request of its own: a single request makes the flight single, and a
- * role that has nothing else queued in the class has its turn sooner than one with a backlog.
+ * In whose turn a leader comes now that it becomes single: that of the role that joins, or that of its own owner if that
+ * has less queued, as he shall not wait for what the other one has queued.
+ */
+static int
+single_turn(const HymtSlot *leader, const HymtSlot *slot)
+{
+	int			owner = leader->charged_role;
+
+	if (owner >= 0 && backlog(owner, HYMT_CLASS_SINGLE) < backlog(slot->charged_role, HYMT_CLASS_SINGLE))
+		return owner;
+	return slot->charged_role;
+}
+
+/*
+ * Whoever joins shall not wait longer than with a request of its own, and nobody longer because another one joined. A
+ * single request makes the flight single. A role with nothing else queued in the class would have its turn at the end of
+ * this round: that is sooner unless the leader is the next one of the role that it is queued for, whose turn comes in
+ * this round.
  */
 static void
 advance(HymtSlot *leader, const HymtSlot *slot)
 {
 	HymtClass	class = Min(leader->queue_class, slot->asked_class);
-	bool		sooner = class != leader->queue_class;
+	int			turn = -1;
 
 	if (leader->state == HYMT_SLOT_QUEUED && !leader->suspect)
 	{
-		sooner = sooner || (slot->asked_class == class &&
-							hymt_shared->role[slot->charged_role].queue[class].count == 0);
-		if (sooner)
-		{
-			hymt_queue_remove(leader);
-			leader->queue_class = class;
-			hymt_queue_append(leader, slot->charged_role);
-		}
+		if (class != leader->queue_class)
+			turn = single_turn(leader, slot);
+		else if (slot->asked_class == class && leader->previous >= 0 && backlog(slot->charged_role, class) == 0)
+			turn = slot->charged_role;
 	}
+	if (turn >= 0)
+		hymt_queue_remove(leader);
 	leader->queue_class = class;
+	if (turn >= 0)
+		hymt_queue_append(leader, turn);
 }
 
 void

@@ -15,8 +15,8 @@ my $number_of_files = 0;
 
 $node->safe_psql('postgres', <<'END');
 CREATE TABLE answers (pid int, answer text);
-CREATE ROLE ann;
-GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO ann;
+CREATE ROLE ann; CREATE ROLE bob; CREATE ROLE cat;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO ann, bob, cat;
 END
 
 sub file
@@ -247,6 +247,58 @@ END
 	my $earlier = grep { finish($_)->{out} < $number } @many;
 	cmp_ok($earlier, '<=', 1, 'which came in the turn of the one that asked for nothing else');
 	finish($first);
+};
+
+scenario 'nobody waits longer because others ask the same, and leave' => sub {
+	my $gate = file('gate');
+	my $first = background($node, translate("mock:hold $gate"));
+
+	wait_until($node, "SELECT count(*) FROM hymt_stat_activity WHERE state = 'claimed'", '1');
+	my $bob = background($node, 'SET ROLE bob; ' . translate('mock:arrival popular'));
+	wait_for_slots($node, 2);
+	my $ann = background($node, 'SET ROLE ann; ' . translate('mock:arrival of ann'));
+	wait_for_slots($node, 3);
+	is( finish(background($node, "SET statement_timeout = 300; SET ROLE cat; " . translate('mock:arrival popular')))->{err},
+		'ERROR:  57014', 'a third role asks the same, and leaves');
+	append_to_file($gate, 'now');
+	my $of_ann = finish($ann)->{out};
+	cmp_ok(finish($bob)->{out}, '<', $of_ann, 'it kept its place');
+	finish($first);
+
+	# A bulk request, next to be served, that a single one of a role with much to do makes single.
+	$gate = file('gate');
+	$first = background($node, translate("mock:hold $gate"));
+	wait_until($node, "SELECT count(*) FROM hymt_stat_activity WHERE state = 'claimed'", '1');
+	my $bulk = background($node, <<'END');
+SET ROLE bob; SELECT hymt_translate('mock:arrival bulk', 'zh', 'en', options => '{"priority": "bulk"}')
+END
+	wait_for_slots($node, 2);
+	my @many = map { background($node, 'SET ROLE ann; ' . translate("mock:arrival ann $_")) } 1 .. 6;
+	wait_for_slots($node, 8);
+	my $hasty = "SET statement_timeout = 300; SET ROLE ann; " . translate('mock:arrival bulk');
+	is(finish(background($node, $hasty))->{err}, 'ERROR:  57014', 'a role with a backlog joins a bulk request, and leaves');
+	append_to_file($gate, 'now');
+	my $number = finish($bulk)->{out};
+	my $earlier = grep { finish($_)->{out} < $number } @many;
+	cmp_ok($earlier, '<=', 1, 'it is not put behind that backlog');
+	finish($first);
+};
+
+# Loading takes longer than the limit.
+scenario 'hymt.queue_timeout is for requests that nobody began' => sub {
+	my $release = file('release');
+
+	use_model($node, 'mock-load-slow-2');
+	wait_for_status($node, "state = 'ready'");
+	my $hasty = 'SET hymt.queue_timeout = 1000; ' . translate("mock:hold $release");
+	my @sessions = map { background($node, $hasty) } 1 .. 2;
+	ok( wait_until($node, "SELECT count(*) FROM hymt_stat_activity WHERE age > '1.1 s' AND begun IS NOT NULL", '2'),
+		'two wait for one that was begun in time');
+	kill 'KILL', status($node, 'engine_pid');
+	ok(wait_until($node, "SELECT count(*) FROM hymt_stat_activity WHERE state = 'claimed' AND retries = 1", '1'),
+		'it is begun again after the death of the engine, though it is older than the limit');
+	append_to_file($release, 'now');
+	is_deeply([ map { my $s = finish($_); "$s->{out}$s->{err}" } @sessions ], [ ('released') x 2 ], 'both are answered');
 };
 
 scenario 'many ask few texts, all the time' => sub {
