@@ -36,7 +36,11 @@ check_prompt_family(char **value, void **extra, GucSource source)
 	for (int i = 0; i < lengthof(prompt_families); i++)
 	{
 		if (pg_strcasecmp(*value, prompt_families[i]) == 0)
+		{
+			/* The engine knows the spelling of this list only. */
+			memcpy(*value, prompt_families[i], strlen(prompt_families[i]));
 			return true;
+		}
 	}
 	GUC_check_errdetail("Known prompt families are auto, hunyuan-mt, hy-mt1.5 and hy-mt2.");
 	return false;
@@ -115,5 +119,7 @@ hymt_define_settings(void)
 							"Longest time that a translation may wait before the engine begins with it.",
 							"0: for ever.",
 							&hymt_queue_timeout, 0, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
-	MarkGUCPrefixReserved("hymt");
+	/* Loaded late it would remove the settings of server start, with a warning in every session. */
+	if (process_shared_preload_libraries_in_progress)
+		MarkGUCPrefixReserved("hymt");
 }
