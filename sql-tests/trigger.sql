@@ -79,6 +79,14 @@ INSERT INTO kinds (i) VALUES (1);
 DROP TRIGGER t ON kinds;
 CREATE TRIGGER t BEFORE INSERT ON kinds FOR EACH ROW EXECUTE FUNCTION hymt_translate_trigger('v', 'b', 'en', 'fr');
 INSERT INTO kinds (v) VALUES ('White');
+DROP TRIGGER t ON kinds;
+-- A name may be translated, but a translation would be cut to 63 bytes.
+CREATE TRIGGER t BEFORE INSERT ON kinds FOR EACH ROW EXECUTE FUNCTION hymt_translate_trigger('n', 'v', 'en', 'fr');
+INSERT INTO kinds (n) VALUES ('White');
+SELECT n, v FROM kinds WHERE n IS NOT NULL;
+DROP TRIGGER t ON kinds;
+CREATE TRIGGER t BEFORE INSERT ON kinds FOR EACH ROW EXECUTE FUNCTION hymt_translate_trigger('v', 'n', 'en', 'fr');
+INSERT INTO kinds (v) VALUES ('White');
 DROP TABLE kinds;
 DROP DOMAIN short_text;
 

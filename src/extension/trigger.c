@@ -75,11 +75,25 @@ text_column(Relation relation, const char *name)
 	return number;
 }
 
+/* The input function of type name cuts what is longer than 63 bytes without a word. */
+static void
+check_room(Relation relation, int target)
+{
+	if (getBaseType(SPI_gettypeid(RelationGetDescr(relation), target)) == NAMEOID)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("target column \"%s\" of relation \"%s\" is of type name, which would cut translations",
+						NameStr(TupleDescAttr(RelationGetDescr(relation), target - 1)->attname),
+						RelationGetRelationName(relation)),
+				 errhint("Use type text.")));
+}
+
 static void
 find_columns(const TriggerData *data, Columns *columns)
 {
 	columns->source = text_column(data->tg_relation, data->tg_trigger->tgargs[0]);
 	columns->target = text_column(data->tg_relation, data->tg_trigger->tgargs[1]);
+	check_room(data->tg_relation, columns->target);
 	if (columns->source == columns->target)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
