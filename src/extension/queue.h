@@ -44,6 +44,8 @@
 #define HYMT_LAYOUT_MAGIC 0x48594d54
 #define HYMT_LAYOUT_VERSION 2	/* raised with every change of a shared struct */
 #define HYMT_MAX_DEVICES 16
+#define HYMT_NAME_MAX 128
+#define HYMT_MESSAGE_MAX 512
 
 typedef enum HymtSlotState
 {
@@ -77,8 +79,8 @@ typedef struct HymtSlot
 {
 	HymtSlotState state;
 	uint64		generation;
-	int			next;			/* in the free list, a queue or a flight; -1 ends it */
-	int			previous;		/* in a queue or a flight */
+	int			next;			/* in the free list, a queue, a flight or among the abandoned; -1 ends it */
+	int			previous;		/* the same, but for the free list */
 	int			owner_procno;	/* -1: none (its users all follow) */
 	int			owner_pid;
 	Oid			database;
@@ -136,9 +138,6 @@ typedef enum HymtDevicePhase
 	HYMT_DEVICE_REFUSED			/* the model cannot be loaded; see failure and message */
 } HymtDevicePhase;
 
-#define HYMT_NAME_MAX 128
-#define HYMT_MESSAGE_MAX 512
-
 /* One worker and its engine. Written by the worker only, under the lock; read under the lock. */
 typedef struct HymtDeviceState
 {
@@ -158,7 +157,6 @@ typedef struct HymtDeviceState
 	uint64		weight_bytes;
 	int			threads;
 	int			max_context;
-	int			credits;
 	TimestampTz ready_since;
 	uint64		restarts;		/* engines that died or were killed */
 	uint64		requests;		/* answered, well or not */
@@ -206,7 +204,6 @@ typedef struct HymtShared
 	LWLock	   *lock;
 	/* a slot or queue memory became free: those who wait with a single and with a bulk request */
 	ConditionVariable slot_freed[HYMT_CLASSES];
-	ConditionVariable device_changed;	/* a device's phase changed */
 	int			slot_count;
 	int			free_head;
 	int			free_count;
@@ -221,7 +218,8 @@ typedef struct HymtShared
 	int			role_count;
 	int			free_role;		/* list of free entries */
 	HymtRole   *role;			/* [role_count]; in the same segment, which is at one address in all processes */
-	int			abandoned_count;	/* ABANDONED slots of all devices */
+	/* ABANDONED slots by device; the last list is of those that were claimed only to be failed */
+	HymtSlotList abandoned[HYMT_MAX_DEVICES + 1];
 	Size		bytes_limit;	/* for texts and results together */
 	Size		bytes_used;
 	HymtStats	stat;
@@ -330,7 +328,10 @@ extern void hymt_queue_answer(int device, int slot, uint64 generation, const cha
 extern void hymt_queue_fail(int device, int slot, uint64 generation, HymtFailure failure, int sqlstate,
 							HymtFinish finish, const char *message, Size length);
 
-/* Put a claimed request back at the head of the queue as a suspect: its engine died. Frees it if it was abandoned. */
+/*
+ * Put a claimed request back to the queue, before younger ones, or free it if it was abandoned. suspect: its engine died,
+ * perhaps of it.
+ */
 extern void hymt_queue_requeue(int device, int slot, uint64 generation, bool suspect);
 
 /* The next request of this device whose owner left: frees its slot, and tells which it was so the engine can cancel. */

@@ -161,7 +161,7 @@ give_up(HymtSlot *leader, HymtTexts *texts, int *worker)
 	{
 		hymt_flight_end(leader);
 		leader->state = HYMT_SLOT_ABANDONED;
-		hymt_shared->abandoned_count++;
+		hymt_list_insert(&hymt_shared->abandoned[leader->device], leader, -1);
 		if (leader->device < hymt_shared->device_count)
 			*worker = hymt_shared->device[leader->device].worker_procno;
 		return;

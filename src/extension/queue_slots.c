@@ -167,7 +167,7 @@ hymt_slot_free(HymtSlot *slot, HymtTexts *texts)
 	hymt_slot_disown(slot);
 	hymt_shared->held[slot->asked_class]--;
 	if (slot->state == HYMT_SLOT_ABANDONED)
-		hymt_shared->abandoned_count--;
+		hymt_list_remove(&hymt_shared->abandoned[slot->device], slot);
 	slot->state = HYMT_SLOT_FREE;
 	slot->generation++;
 	slot->leader = -1;

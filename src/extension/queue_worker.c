@@ -246,27 +246,21 @@ bool
 hymt_queue_next_abandoned(int device, int *slot, uint64 *generation)
 {
 	HymtTexts	texts = {InvalidDsaPointer, InvalidDsaPointer};
-	bool		found = false;
 
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < hymt_shared->slot_count && !found && hymt_shared->abandoned_count > 0; i++)
+	*slot = hymt_shared->abandoned[device].head;
+	if (*slot >= 0)
 	{
-		HymtSlot   *candidate = &hymt_shared->slot[i];
-
-		if (candidate->state != HYMT_SLOT_ABANDONED || candidate->device != device)
-			continue;
-		*slot = i;
-		*generation = candidate->generation;
-		hymt_slot_free(candidate, &texts);
-		found = true;
+		*generation = hymt_shared->slot[*slot].generation;
+		hymt_slot_free(&hymt_shared->slot[*slot], &texts);
 	}
 	LWLockRelease(hymt_shared->lock);
-	if (found)
+	if (*slot >= 0)
 	{
 		hymt_texts_free(&texts);
 		hymt_signal_slot_freed(-1);
 	}
-	return found;
+	return *slot >= 0;
 }
 
 void

@@ -90,6 +90,8 @@ init_slots(HymtShared *shared)
 		slot->leader = -1;
 		hymt_list_init(&slot->followers);
 	}
+	for (int i = 0; i < lengthof(shared->abandoned); i++)
+		hymt_list_init(&shared->abandoned[i]);
 	shared->free_head = 0;
 	shared->free_count = shared->slot_count;
 	shared->role = (HymtRole *) ((char *) shared + slots_size());
@@ -129,7 +131,6 @@ startup_shmem(void)
 		hymt_shared->lock = &GetNamedLWLockTranche("hymt")->lock;
 		for (int i = 0; i < HYMT_CLASSES; i++)
 			ConditionVariableInit(&hymt_shared->slot_freed[i]);
-		ConditionVariableInit(&hymt_shared->device_changed);
 		hymt_shared->stat.since = GetCurrentTimestamp();
 		hymt_shared->device_count = hymt_devices;
 		for (int i = 0; i < HYMT_MAX_DEVICES; i++)

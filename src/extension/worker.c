@@ -43,7 +43,7 @@ publish_in_flight(void)
 		return;
 	device = hymt_worker_lock_device();
 	device->in_flight = in_flight;
-	hymt_worker_unlock_device(false);
+	hymt_worker_unlock_device();
 }
 
 static const char *
@@ -314,7 +314,7 @@ worker_exit(int code, Datum argument)
 	device->engine_pid = 0;
 	device->in_flight = 0;
 	device->proven = false;
-	hymt_worker_unlock_device(true);
+	hymt_worker_unlock_device();
 	hymt_queue_recover(hymt_worker->device);
 	hymt_worker_wake_others();
 }
@@ -341,7 +341,7 @@ init_worker(int number)
 	device = hymt_worker_lock_device();
 	device->worker_pid = MyProcPid;
 	device->worker_procno = HYMT_MY_PROCNO;
-	hymt_worker_unlock_device(false);
+	hymt_worker_unlock_device();
 	/* A request that comes from now on sets our latch; one that came before is found by the first turn. */
 	hymt_queue_recover(number);
 	hymt_worker_set_phase(HYMT_DEVICE_STARTING);

@@ -42,11 +42,9 @@ hymt_worker_lock_device(void)
 }
 
 void
-hymt_worker_unlock_device(bool changed)
+hymt_worker_unlock_device(void)
 {
 	LWLockRelease(hymt_shared->lock);
-	if (changed)
-		ConditionVariableBroadcast(&hymt_shared->device_changed);
 }
 
 /* Cut at a character border: what others read must stay valid UTF-8. */
@@ -77,7 +75,7 @@ hymt_worker_set_phase(HymtDevicePhase phase)
 	device->engine_pid = hymt_worker->serving->process.pid;
 	device->in_flight = hymt_worker_in_flight();
 	device->proven = hymt_worker->serving->has_answered && phase == HYMT_DEVICE_READY;
-	hymt_worker_unlock_device(true);
+	hymt_worker_unlock_device();
 }
 
 void
@@ -90,7 +88,7 @@ hymt_worker_publish_error(void)
 	device->sqlstate = hymt_worker->sqlstate;
 	strlcpy(device->last_error, hymt_worker->message, sizeof(device->last_error));
 	device->last_error_at = now;
-	hymt_worker_unlock_device(false);
+	hymt_worker_unlock_device();
 }
 
 /* --- delays and circuit breaker ---------------------------------------------------------------------------------- */
@@ -103,7 +101,7 @@ hymt_worker_schedule_start(int delay_ms)
 	hymt_worker->start_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay_ms);
 	device = hymt_worker_lock_device();
 	device->next_attempt_at = hymt_worker->start_at;
-	hymt_worker_unlock_device(false);
+	hymt_worker_unlock_device();
 }
 
 /* Each time twice as long as the last. */
@@ -284,7 +282,7 @@ count_restart(void)
 
 	device->restarts++;
 	hymt_stat_restarted();
-	hymt_worker_unlock_device(false);
+	hymt_worker_unlock_device();
 }
 
 /* Whether it did its work for a while: its end is no sign that the next one will fail. */

@@ -107,7 +107,7 @@ extern void hymt_worker_drop_wait_set(void);
 
 /* Takes the lock for writing the state of this worker's device; nothing but assignments may follow until unlock. */
 extern HymtDeviceState *hymt_worker_lock_device(void);
-extern void hymt_worker_unlock_device(bool changed);	/* changed: wake those who wait for a change of phase */
+extern void hymt_worker_unlock_device(void);
 
 /* Cut at a character border, with NUL: what others read must stay valid UTF-8. */
 extern void hymt_worker_copy_text(char *target, Size size, HymtPart part);

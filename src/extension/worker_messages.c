@@ -19,7 +19,7 @@ handle_loading(HymtEngine *engine, const HymtMessage *message)
 	device = hymt_worker_lock_device();
 	device->loading_percent = (int) message->as.loading.percent;
 	hymt_worker_copy_text(device->loading_phase, sizeof(device->loading_phase), message->text);
-	hymt_worker_unlock_device(false);
+	hymt_worker_unlock_device();
 }
 
 static void
@@ -53,11 +53,10 @@ handle_ready(HymtEngine *engine, const HymtMessage *message)
 	device->weight_bytes = ready->weight_bytes;
 	device->threads = (int) ready->threads;
 	device->max_context = (int) ready->max_context;
-	device->credits = engine->credits;
 	device->ready_since = now;
 	device->failure = HYMT_FAILURE_NONE;
 	device->sqlstate = 0;
-	hymt_worker_unlock_device(false);
+	hymt_worker_unlock_device();
 	hymt_worker_set_phase(HYMT_DEVICE_READY);
 	ereport(LOG, (errmsg("hymt: engine (PID %d) is ready", (int) engine->process.pid)));
 }
@@ -130,7 +129,7 @@ accept_answer(HymtEngine *engine, uint32 slot, uint64 generation)
 	device = hymt_worker_lock_device();
 	device->requests++;
 	device->proven = device->proven || engine->role == ROLE_SERVING;
-	hymt_worker_unlock_device(false);
+	hymt_worker_unlock_device();
 	return true;
 }
 
@@ -171,7 +170,7 @@ handle_heartbeat(HymtEngine *engine, const HymtMessage *message)
 	device->steps += steps;
 	device->sequence_steps += rows;
 	hymt_stat_steps(steps, rows, engine->progress_at);
-	hymt_worker_unlock_device(false);
+	hymt_worker_unlock_device();
 	engine->steps = beat->steps;
 	engine->sequence_steps = beat->sequence_steps;
 }

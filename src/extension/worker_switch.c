@@ -88,7 +88,7 @@ clear_progress(void)
 
 	device->loading_percent = 0;
 	device->loading_phase[0] = '\0';
-	hymt_worker_unlock_device(false);
+	hymt_worker_unlock_device();
 }
 
 void
