@@ -115,6 +115,7 @@ typedef struct HymtSlot
 	Size		text_length;
 
 	/* what became of it */
+	char		model[HYMT_NAME_MAX];	/* of the engine that has or answered it; empty: none */
 	int			crashes;		/* engine deaths while this request was in flight */
 	bool		suspect;		/* was in flight when an engine died: is tried again alone */
 	HymtFailure failure;
@@ -273,6 +274,7 @@ typedef struct HymtOutcome
 	HymtFinish	finish;
 	int			input_tokens;
 	int			output_tokens;
+	char		model[HYMT_NAME_MAX];	/* that answered, UTF-8; empty: none did */
 	char	   *text;			/* translation or message; NUL-terminated UTF-8, palloc'ed in the caller's context */
 	Size		text_length;
 } HymtOutcome;

@@ -116,6 +116,7 @@ hymt_slot_take(int role, HymtClass asked_class)
 	slot->users = 1;
 	slot->hash = 0;
 	slot->begun = 0;
+	slot->model[0] = '\0';
 	slot->crashes = 0;
 	slot->suspect = false;
 	slot->failure = HYMT_FAILURE_NONE;

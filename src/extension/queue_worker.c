@@ -45,6 +45,9 @@ hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim)
 		hymt_queue_remove(slot);
 		slot->state = HYMT_SLOT_CLAIMED;
 		slot->device = device;
+		/* Of the engine that gets it now; when it answers, the device may have another one. */
+		if (device < HYMT_MAX_DEVICES)
+			memcpy(slot->model, hymt_shared->device[device].model, HYMT_NAME_MAX);
 		hymt_stat_claimed(slot, now);
 		claim->slot = hymt_slot_number(slot);
 		claim->generation = slot->generation;

@@ -60,6 +60,7 @@ typedef struct HymtReport
 	HymtFinish	finish;
 	int			input_tokens;
 	int			output_tokens;
+	char		model[HYMT_NAME_MAX];	/* UTF-8; empty: none was asked */
 } HymtReport;
 
 /* Raises 22023 for what is no language, or no value of on_error. `name` is the argument's. */

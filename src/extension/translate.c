@@ -288,6 +288,7 @@ hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_er
 	report->finish = outcome->finish;
 	report->input_tokens = outcome->input_tokens;
 	report->output_tokens = outcome->output_tokens;
+	memcpy(report->model, outcome->model, HYMT_NAME_MAX);
 	if (outcome->failure != HYMT_FAILURE_NONE)
 	{
 		if (on_error == HYMT_ON_ERROR_RAISE)
@@ -412,19 +413,11 @@ finish_name(HymtFinish finish)
 	return NULL;
 }
 
-/* The model that is loaded now; NULL when there is none. */
+/* The model that answered; NULL when none did. */
 static char *
-loaded_model(void)
+answering_model(const HymtReport *report)
 {
-	char		name[HYMT_NAME_MAX];
-
-	if (hymt_shared == NULL)
-		return NULL;
-	LWLockAcquire(hymt_shared->lock, LW_SHARED);
-	memcpy(name, hymt_shared->device[0].model, HYMT_NAME_MAX);
-	LWLockRelease(hymt_shared->lock);
-	name[HYMT_NAME_MAX - 1] = '\0';
-	return name[0] == '\0' ? NULL : hymt_text_to_server(name, strlen(name));
+	return report->model[0] == '\0' ? NULL : hymt_text_to_server(report->model, strlen(report->model));
 }
 
 static void
@@ -438,14 +431,12 @@ set_text(Datum *values, bool *nulls, int column, const char *value)
 static void
 fill_details(Datum *values, bool *nulls, const HymtOrder *order, const HymtReport *report)
 {
-	bool		asked = strcmp(report->status, "unchanged") != 0;
-
 	set_text(values, nulls, DETAIL_SOURCE_LANG, order->source->code);
 	set_text(values, nulls, DETAIL_STATUS, report->status);
 	values[DETAIL_FAILED_CHECKS] = PointerGetDatum(construct_empty_array(TEXTOID));
 	set_text(values, nulls, DETAIL_FINISH_REASON, finish_name(report->finish));
 	values[DETAIL_CACHED] = BoolGetDatum(false);
-	set_text(values, nulls, DETAIL_MODEL, asked ? loaded_model() : NULL);
+	set_text(values, nulls, DETAIL_MODEL, answering_model(report));
 	values[DETAIL_INPUT_TOKENS] = Int32GetDatum(report->input_tokens);
 	values[DETAIL_OUTPUT_TOKENS] = Int32GetDatum(report->output_tokens);
 }

@@ -73,7 +73,7 @@ scenario 'under load' => sub {
 
 scenario 'with a long request in flight' => sub {
 	my $old = status($node, 'engine_pid');
-	my $sleeper = background($node, translate('mock:sleep 4'));
+	my $sleeper = background($node, "SELECT translation, model FROM hymt_translate_details('mock:sleep 4', 'zh', 'en')");
 	my $leaver = background($node, "SET statement_timeout = '2s'; " . translate('mock:sleep 30'));
 
 	wait_for_slots($node, 2);
@@ -84,7 +84,7 @@ scenario 'with a long request in flight' => sub {
 	is_answering(status($node, 'engine_pid'), 'beside the old one');
 	ok(process_lives($old), 'the old one still lives');
 	is(finish($leaver)->{err}, 'ERROR:  57014', 'requests of the old engine can be left');
-	is(finish($sleeper)->{out}, 'awake', 'what was in flight is finished');
+	is(finish($sleeper)->{out}, 'awake|mock-load-slow-2', 'what was in flight is finished, and known to be of the old model');
 	ok(wait_for_end($old), 'then the old engine ends');
 };
 
@@ -180,9 +180,9 @@ scenario 'settings that change again and again' => sub {
 scenario 'other settings than the model' => sub {
 	my $old = status($node, 'engine_pid');
 
-	$node->append_conf('postgresql.conf', "hymt.prompt_family = 'hy-mt2'");
+	$node->append_conf('postgresql.conf', "hymt.prompt_family = 'Hy-MT2'");
 	$node->reload;
-	ok(wait_for_status($node, "state = 'ready' AND family = 'hy-mt2'"), 'the prompt family');
+	ok(wait_for_status($node, "state = 'ready' AND family = 'hy-mt2'"), 'the prompt family, in the spelling of the engine');
 	isnt(status($node, 'engine_pid'), $old, 'with another engine');
 	$node->append_conf('postgresql.conf', "hymt.prompt_family = 'nonsense'");
 	$node->reload;
