@@ -196,8 +196,9 @@ new_request(void)
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
-int
-hymt_phase_rank(HymtDevicePhase phase)
+/* How soon an answer can be hoped for from a device in that phase: higher is better. */
+static int
+phase_rank(HymtDevicePhase phase)
 {
 	switch (phase)
 	{
@@ -217,17 +218,25 @@ hymt_phase_rank(HymtDevicePhase phase)
 	return 0;
 }
 
-/* Under the lock, at least shared. */
-static void
-look_at_devices(Service *service)
+const HymtDeviceState *
+hymt_best_device(void)
 {
 	const HymtDeviceState *best = &hymt_shared->device[0];
 
 	for (int i = 1; i < hymt_shared->device_count; i++)
 	{
-		if (hymt_phase_rank(hymt_shared->device[i].phase) > hymt_phase_rank(best->phase))
+		if (phase_rank(hymt_shared->device[i].phase) > phase_rank(best->phase))
 			best = &hymt_shared->device[i];
 	}
+	return best;
+}
+
+/* Under the lock, at least shared. */
+static void
+look_at_devices(Service *service)
+{
+	const HymtDeviceState *best = hymt_best_device();
+
 	service->phase = best->phase;
 	service->failure = best->failure;
 	service->sqlstate = best->sqlstate;

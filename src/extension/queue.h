@@ -294,8 +294,8 @@ extern int	hymt_request_wait_any(HymtRequestHandle *const *handles, int count);
 extern void hymt_request_release(HymtRequestHandle *request);
 extern void hymt_queue_register_callbacks(void);	/* from _PG_init: resource release callback */
 
-/* How soon an answer can be hoped for from a device in that phase: higher is better. */
-extern int	hymt_phase_rank(HymtDevicePhase phase);
+/* The device from which an answer can be hoped for soonest. Under the lock, at least shared. */
+extern const HymtDeviceState *hymt_best_device(void);
 
 /* Texts of requests may take so much of queue memory, so that answers always find room. */
 extern Size hymt_bytes_for_requests(void);
@@ -331,8 +331,8 @@ extern void hymt_queue_fail(int device, int slot, uint64 generation, HymtFailure
 							HymtFinish finish, const char *message, Size length);
 
 /*
- * Put a claimed request back to the queue, before younger ones, or free it if it was abandoned. suspect: its engine died,
- * perhaps of it.
+ * Put a claimed request back to the queue, before younger ones, or free it if it was abandoned. suspect: its engine
+ * died, perhaps of it.
  */
 extern void hymt_queue_requeue(int device, int slot, uint64 generation, bool suspect);
 

@@ -103,8 +103,8 @@ backlog(int role, HymtClass class)
 }
 
 /*
- * In whose turn a leader comes now that it becomes single: that of the role that joins, or that of its own owner if that
- * has less queued, as he shall not wait for what the other one has queued.
+ * In whose turn a leader comes now that it becomes single: that of the role that joins, or that of its own owner if
+ * that has less queued, as he shall not wait for what the other one has queued.
  */
 static int
 single_turn(const HymtSlot *leader, const HymtSlot *slot)
@@ -118,9 +118,9 @@ single_turn(const HymtSlot *leader, const HymtSlot *slot)
 
 /*
  * Whoever joins shall not wait longer than with a request of its own, and nobody longer because another one joined. A
- * single request makes the flight single. A role with nothing else queued in the class would have its turn at the end of
- * this round: that is sooner unless the leader is the next one of the role that it is queued for, whose turn comes in
- * this round.
+ * single request makes the flight single. A role with nothing else queued in the class would have its turn at the end
+ * of this round: that is sooner unless the leader is the next one of the role that it is queued for, whose turn comes
+ * in this round.
  */
 static void
 advance(HymtSlot *leader, const HymtSlot *slot)

@@ -5,6 +5,7 @@
  * SQL functions run in backends and take copies under the lock. A text that is translated is never looked at.
  */
 #include "session.h"
+#include "row.h"
 #include "queue_internal.h"
 
 #include "catalog/pg_authid.h"
@@ -179,34 +180,11 @@ hymt_stat_refused(HymtStatFailure kind)
 
 #define STAT_COLUMNS 30
 #define ACTIVITY_COLUMNS 12
-#define MOST_COLUMNS Max(STAT_COLUMNS, ACTIVITY_COLUMNS)
-
-/* A row under construction; columns are added from the left. */
-typedef struct Row
-{
-	Datum		value[MOST_COLUMNS];
-	bool		null[MOST_COLUMNS];
-	int			count;
-} Row;
 
 static void
-add(Row *row, Datum value)
+add_counter(HymtRow *row, uint64 counter)
 {
-	row->null[row->count] = false;
-	row->value[row->count++] = value;
-}
-
-static void
-add_null(Row *row)
-{
-	row->null[row->count] = true;
-	row->value[row->count++] = (Datum) 0;
-}
-
-static void
-add_counter(Row *row, uint64 counter)
-{
-	add(row, Int64GetDatum((int64) counter));
+	hymt_row_add(row, Int64GetDatum((int64) counter));
 }
 
 /*
@@ -234,7 +212,7 @@ quantile(const HymtHistogram *histogram, uint64 total, double share)
 
 /* Five columns: sum, three quantiles, buckets. */
 static void
-add_histogram(Row *row, const HymtHistogram *histogram)
+add_histogram(HymtRow *row, const HymtHistogram *histogram)
 {
 	static const double shares[] = {0.5, 0.95, 0.99};
 	Datum		buckets[HYMT_STAT_BUCKETS];
@@ -245,16 +223,16 @@ add_histogram(Row *row, const HymtHistogram *histogram)
 		total += histogram->bucket[i];
 		buckets[i] = Int64GetDatum((int64) histogram->bucket[i]);
 	}
-	add(row, Float8GetDatum((double) histogram->sum_us / 1000));
+	hymt_row_add(row, Float8GetDatum((double) histogram->sum_us / 1000));
 	for (int i = 0; i < lengthof(shares); i++)
 	{
 		if (total == 0)
-			add_null(row);
+			hymt_row_add_null(row);
 		else
-			add(row, Float8GetDatum(quantile(histogram, total, shares[i])));
+			hymt_row_add(row, Float8GetDatum(quantile(histogram, total, shares[i])));
 	}
-	add(row, PointerGetDatum(construct_array(buckets, HYMT_STAT_BUCKETS, INT8OID, sizeof(int64), FLOAT8PASSBYVAL,
-											 TYPALIGN_DOUBLE)));
+	hymt_row_add(row, PointerGetDatum(construct_array(buckets, HYMT_STAT_BUCKETS, INT8OID, sizeof(int64),
+													  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 }
 
 Datum
@@ -262,7 +240,7 @@ hymt_stat(PG_FUNCTION_ARGS)
 {
 	TupleDesc	descriptor;
 	HymtStats	stat;
-	Row			row = {.count = 0};
+	HymtRow		row;
 
 	hymt_check_preloaded();
 	if (get_call_result_type(fcinfo, NULL, &descriptor) != TYPEFUNC_COMPOSITE)
@@ -273,6 +251,7 @@ hymt_stat(PG_FUNCTION_ARGS)
 	stat = hymt_shared->stat;
 	LWLockRelease(hymt_shared->lock);
 
+	hymt_row_begin(&row);
 	add_counter(&row, stat.requests);
 	add_counter(&row, stat.joined);
 	add_counter(&row, stat.answered);
@@ -284,13 +263,13 @@ hymt_stat(PG_FUNCTION_ARGS)
 	add_counter(&row, stat.output_tokens);
 	add_counter(&row, stat.steps);
 	if (stat.steps > 0)
-		add(&row, Float8GetDatum((double) stat.step_rows / (double) stat.steps));
+		hymt_row_add(&row, Float8GetDatum((double) stat.step_rows / (double) stat.steps));
 	else
-		add_null(&row);
+		hymt_row_add_null(&row);
 	add_histogram(&row, &stat.queue_wait);
 	add_histogram(&row, &stat.total_time);
-	add(&row, TimestampTzGetDatum(stat.since));
-	Assert(row.count == STAT_COLUMNS);
+	hymt_row_add(&row, TimestampTzGetDatum(stat.since));
+	Assert(row.next == STAT_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), row.value, row.null)));
 }
 
@@ -388,40 +367,40 @@ copy_slots(int *count)
 }
 
 static void
-add_name(Row *row, const char *name)
+add_name(HymtRow *row, const char *name)
 {
 	Name		value;
 
 	if (name == NULL)			/* dropped meanwhile */
 	{
-		add_null(row);
+		hymt_row_add_null(row);
 		return;
 	}
 	value = palloc(sizeof(NameData));
 	namestrcpy(value, name);
-	add(row, NameGetDatum(value));
+	hymt_row_add(row, NameGetDatum(value));
 }
 
 static void
-add_details(Row *row, const Occupied *slot, TimestampTz now)
+add_details(HymtRow *row, const Occupied *slot, TimestampTz now)
 {
 	add_name(row, get_database_name(slot->database));
 	add_name(row, GetUserNameFromId(slot->role, true));
 	if (slot->device >= 0 && slot->device < hymt_shared->device_count)
-		add(row, Int32GetDatum(slot->device));
+		hymt_row_add(row, Int32GetDatum(slot->device));
 	else
-		add_null(row);
-	add(row, CStringGetTextDatum(slot->source_lang));
-	add(row, CStringGetTextDatum(slot->target_lang));
-	add(row, Int64GetDatum((int64) slot->text_length));
-	add(row, Int32GetDatum(slot->crashes));
-	add(row, TimestampTzGetDatum(slot->asked));
+		hymt_row_add_null(row);
+	hymt_row_add(row, CStringGetTextDatum(slot->source_lang));
+	hymt_row_add(row, CStringGetTextDatum(slot->target_lang));
+	hymt_row_add(row, Int64GetDatum((int64) slot->text_length));
+	hymt_row_add(row, Int32GetDatum(slot->crashes));
+	hymt_row_add(row, TimestampTzGetDatum(slot->asked));
 	if (slot->begun != 0)
-		add(row, TimestampTzGetDatum(slot->begun));
+		hymt_row_add(row, TimestampTzGetDatum(slot->begun));
 	else
-		add_null(row);
-	add(row, DirectFunctionCall2(timestamp_mi, TimestampTzGetDatum(Max(now, slot->asked)),
-								 TimestampTzGetDatum(slot->asked)));
+		hymt_row_add_null(row);
+	hymt_row_add(row, DirectFunctionCall2(timestamp_mi, TimestampTzGetDatum(Max(now, slot->asked)),
+										  TimestampTzGetDatum(slot->asked)));
 }
 
 /* As in pg_stat_activity: of other roles' requests only that they are there. */
@@ -440,17 +419,16 @@ hymt_stat_activity(PG_FUNCTION_ARGS)
 	slots = copy_slots(&count);
 	for (int i = 0; i < count; i++)
 	{
-		Row			row = {.count = 0};
+		HymtRow		row;
 
+		hymt_row_begin(&row);
 		if (slots[i].pid != 0)
-			add(&row, Int32GetDatum(slots[i].pid));
+			hymt_row_add(&row, Int32GetDatum(slots[i].pid));
 		else
-			add_null(&row);		/* its owner left it to those who follow it */
-		add(&row, CStringGetTextDatum(state_name(slots[i].state)));
+			hymt_row_add_null(&row);		/* its owner left it to those who follow it */
+		hymt_row_add(&row, CStringGetTextDatum(state_name(slots[i].state)));
 		if (sees_all || has_privs_of_role(GetUserId(), slots[i].role))
 			add_details(&row, &slots[i], now);
-		while (row.count < ACTIVITY_COLUMNS)
-			add_null(&row);
 		tuplestore_putvalues(result->setResult, result->setDesc, row.value, row.null);
 	}
 	pfree(slots);

@@ -4,6 +4,7 @@
  * Runs in backends. Reads shared memory under the queue lock, one copy at a time, and writes nothing.
  */
 #include "session.h"
+#include "row.h"
 
 #include <limits.h>
 
@@ -91,95 +92,81 @@ phase_name(HymtDevicePhase phase)
 	return "unknown";
 }
 
-/* A row under construction: everything is null until it is set. */
-typedef struct Row
-{
-	Datum		value[STATUS_COUNT];
-	bool		null[STATUS_COUNT];
-} Row;
-
-static void
-set(Row *row, int column, Datum value)
-{
-	row->value[column] = value;
-	row->null[column] = false;
-}
-
 /* A string of shared memory, from the engine; empty is null. `size` is that of its array. */
 static void
-set_string(Row *row, int column, const char *string, Size size)
+set_string(HymtRow *row, int column, const char *string, Size size)
 {
 	Size		length = strnlen(string, size);
 
 	if (length > 0)
-		set(row, column, CStringGetTextDatum(hymt_text_to_server(string, length)));
+		hymt_row_set(row, column, CStringGetTextDatum(hymt_text_to_server(string, length)));
 }
 
 static void
-set_pid(Row *row, int column, int pid)
+set_pid(HymtRow *row, int column, int pid)
 {
 	if (pid != 0)
-		set(row, column, Int32GetDatum(pid));
+		hymt_row_set(row, column, Int32GetDatum(pid));
 }
 
 /* What only a loaded model has. */
 static void
-set_model(Row *row, const HymtDeviceState *device)
+set_model(HymtRow *row, const HymtDeviceState *device)
 {
 	if (device->fingerprint[0] == '\0')
 		return;
 	set_string(row, STATUS_MODEL, device->model, sizeof(device->model));
 	set_string(row, STATUS_FAMILY, device->family, sizeof(device->family));
 	set_string(row, STATUS_FINGERPRINT, device->fingerprint, sizeof(device->fingerprint));
-	set(row, STATUS_PARAMETERS, Int64GetDatum((int64) device->parameters));
+	hymt_row_set(row, STATUS_PARAMETERS, Int64GetDatum((int64) device->parameters));
 	set_string(row, STATUS_PRECISION, device->precision, sizeof(device->precision));
-	set(row, STATUS_WEIGHT_BYTES, Int64GetDatum((int64) device->weight_bytes));
+	hymt_row_set(row, STATUS_WEIGHT_BYTES, Int64GetDatum((int64) device->weight_bytes));
 	set_string(row, STATUS_HARDWARE, device->device, sizeof(device->device));
-	set(row, STATUS_THREADS, Int32GetDatum(device->threads));
-	set(row, STATUS_MAX_CONTEXT, Int32GetDatum(device->max_context));
+	hymt_row_set(row, STATUS_THREADS, Int32GetDatum(device->threads));
+	hymt_row_set(row, STATUS_MAX_CONTEXT, Int32GetDatum(device->max_context));
 }
 
 static void
-set_counters(Row *row, const DeviceView *view)
+set_counters(HymtRow *row, const DeviceView *view)
 {
 	const HymtDeviceState *device = &view->device;
 
-	set(row, STATUS_SLOTS, Int32GetDatum(view->slots));
-	set(row, STATUS_SLOTS_IN_USE, Int32GetDatum(view->slots_in_use));
-	set(row, STATUS_QUEUE_BYTES, Int64GetDatum((int64) view->bytes));
-	set(row, STATUS_QUEUE_BYTES_IN_USE, Int64GetDatum((int64) view->bytes_in_use));
-	set(row, STATUS_REQUESTS, Int64GetDatum((int64) device->requests));
-	set(row, STATUS_STEPS, Int64GetDatum((int64) device->steps));
+	hymt_row_set(row, STATUS_SLOTS, Int32GetDatum(view->slots));
+	hymt_row_set(row, STATUS_SLOTS_IN_USE, Int32GetDatum(view->slots_in_use));
+	hymt_row_set(row, STATUS_QUEUE_BYTES, Int64GetDatum((int64) view->bytes));
+	hymt_row_set(row, STATUS_QUEUE_BYTES_IN_USE, Int64GetDatum((int64) view->bytes_in_use));
+	hymt_row_set(row, STATUS_REQUESTS, Int64GetDatum((int64) device->requests));
+	hymt_row_set(row, STATUS_STEPS, Int64GetDatum((int64) device->steps));
 	if (device->steps > 0)
-		set(row, STATUS_ROWS_PER_STEP, Float8GetDatum((double) device->sequence_steps / device->steps));
-	set(row, STATUS_RESTARTS, Int64GetDatum((int64) device->restarts));
+		hymt_row_set(row, STATUS_ROWS_PER_STEP, Float8GetDatum((double) device->sequence_steps / device->steps));
+	hymt_row_set(row, STATUS_RESTARTS, Int64GetDatum((int64) device->restarts));
 }
 
 static void
-fill_row(Row *row, int number, const DeviceView *view)
+fill_row(HymtRow *row, int number, const DeviceView *view)
 {
 	const HymtDeviceState *device = &view->device;
 
-	memset(row->null, true, sizeof(row->null));
-	set(row, STATUS_DEVICE, Int32GetDatum(number));
-	set(row, STATUS_STATE, CStringGetTextDatum(phase_name(device->phase)));
+	hymt_row_begin(row);
+	hymt_row_set(row, STATUS_DEVICE, Int32GetDatum(number));
+	hymt_row_set(row, STATUS_STATE, CStringGetTextDatum(phase_name(device->phase)));
 	/* Also while an engine serves, of new settings that are loaded beside it. */
 	if (device->phase == HYMT_DEVICE_LOADING || device->loading_phase[0] != '\0')
 	{
 		set_string(row, STATUS_LOADING_PHASE, device->loading_phase, sizeof(device->loading_phase));
-		set(row, STATUS_LOADING_PERCENT, Int32GetDatum(device->loading_percent));
+		hymt_row_set(row, STATUS_LOADING_PERCENT, Int32GetDatum(device->loading_percent));
 	}
 	set_pid(row, STATUS_ENGINE_PID, device->engine_pid);
 	set_pid(row, STATUS_WORKER_PID, device->worker_pid);
 	set_model(row, device);
 	set_counters(row, view);
 	if (device->phase == HYMT_DEVICE_READY)
-		set(row, STATUS_UPTIME,
+		hymt_row_set(row, STATUS_UPTIME,
 			DirectFunctionCall2(timestamp_mi, TimestampTzGetDatum(GetCurrentTimestamp()),
 								TimestampTzGetDatum(device->ready_since)));
 	set_string(row, STATUS_LAST_ERROR, device->last_error, sizeof(device->last_error));
 	if (device->last_error_at != 0)
-		set(row, STATUS_LAST_ERROR_AT, TimestampTzGetDatum(device->last_error_at));
+		hymt_row_set(row, STATUS_LAST_ERROR_AT, TimestampTzGetDatum(device->last_error_at));
 }
 
 void
@@ -203,7 +190,7 @@ hymt_status(PG_FUNCTION_ARGS)
 	for (int i = 0; i < hymt_shared->device_count; i++)
 	{
 		DeviceView	view;
-		Row			row;
+		HymtRow		row;
 
 		copy_device(i, &view);
 		fill_row(&row, i, &view);
@@ -230,14 +217,10 @@ typedef struct Health
 static void
 look(Health *health)
 {
-	const HymtDeviceState *best = &hymt_shared->device[0];
+	const HymtDeviceState *best;
 
 	LWLockAcquire(hymt_shared->lock, LW_SHARED);
-	for (int i = 1; i < hymt_shared->device_count; i++)
-	{
-		if (hymt_phase_rank(hymt_shared->device[i].phase) > hymt_phase_rank(best->phase))
-			best = &hymt_shared->device[i];
-	}
+	best = hymt_best_device();
 	health->phase = best->phase;
 	health->sqlstate = best->sqlstate;
 	health->percent = best->loading_percent;
@@ -338,11 +321,11 @@ list_has(const char *list, const char *code)
 	return false;
 }
 
-/* The first loaded model's list; false when no model is loaded. */
+/* The first loaded model's list; false when no model is loaded, or what is loaded cannot be read. */
 static bool
 loaded_languages(char *list)
 {
-	if (hymt_shared == NULL)
+	if (hymt_shared == NULL || !hymt_layout_fits())
 		return false;
 	for (int i = 0; i < hymt_shared->device_count; i++)
 	{
