@@ -59,6 +59,7 @@ COMMENT ON FUNCTION @extschema@.hymt_stat_reset() IS
 CREATE FUNCTION @extschema@.hymt_stat_activity(
 	OUT pid int,
 	OUT state text,
+	OUT class text,
 	OUT database name,
 	OUT role name,
 	OUT device int,

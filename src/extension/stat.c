@@ -179,7 +179,7 @@ hymt_stat_refused(HymtStatFailure kind)
 /* --- hymt_stat ---------------------------------------------------------------------------------------------------- */
 
 #define STAT_COLUMNS 30
-#define ACTIVITY_COLUMNS 12
+#define ACTIVITY_COLUMNS 13
 
 static void
 add_counter(HymtRow *row, uint64 counter)
@@ -292,6 +292,7 @@ hymt_stat_reset(PG_FUNCTION_ARGS)
 typedef struct Occupied
 {
 	HymtSlotState state;
+	HymtClass	class;
 	int			pid;
 	Oid			database;
 	Oid			role;
@@ -336,6 +337,7 @@ copy_slot(const HymtSlot *slot, Occupied *copy)
 	const HymtSlot *leader = hymt_slot_leader(slot);
 
 	copy->state = slot->state;
+	copy->class = slot->asked_class;
 	copy->pid = slot->owner_pid;
 	copy->database = slot->database;
 	copy->role = slot->role;
@@ -384,6 +386,7 @@ add_name(HymtRow *row, const char *name)
 static void
 add_details(HymtRow *row, const Occupied *slot, TimestampTz now)
 {
+	hymt_row_add(row, CStringGetTextDatum(slot->class == HYMT_CLASS_SINGLE ? "single" : "bulk"));
 	add_name(row, get_database_name(slot->database));
 	add_name(row, GetUserNameFromId(slot->role, true));
 	if (slot->device >= 0 && slot->device < hymt_shared->device_count)

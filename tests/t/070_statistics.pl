@@ -120,22 +120,24 @@ GRANT SELECT ON hymt_stat_activity TO PUBLIC;
 END
 	my $ann = background($node, 'SET ROLE ann; ' . translate('mock:sleep 30'));
 	wait_until($node, "SELECT string_agg(state, ',') FROM hymt_stat_activity", 'claimed');
-	my $bob = background($node, 'SET ROLE bob; ' . translate('mock:sleep 31'));
+	my $bob = background($node, 'SET ROLE bob; ' . <<'END');
+SELECT hymt_translate('mock:sleep 31', 'zh', 'en', options => '{"priority": "bulk"}')
+END
 	wait_for_slots($node, 2);
 	my %pid = (ann => session_pid($node, $ann), bob => session_pid($node, $bob));
-	my $columns = 'pid, state, database, role, device, source_lang, target_lang, text_bytes, retries, '
+	my $columns = 'pid, state, class, database, role, device, source_lang, target_lang, text_bytes, retries, '
 	  . 'submitted < now(), begun < now(), age > interval \'0\'';
-	my $full_ann = "$pid{ann}|claimed|postgres|ann|0|zh|en|13|0|t|t|t";
-	my $full_bob = "$pid{bob}|queued|postgres|bob||zh|en|13|0|t||t";
+	my $full_ann = "$pid{ann}|claimed|single|postgres|ann|0|zh|en|13|0|t|t|t";
+	my $full_bob = "$pid{bob}|queued|bulk|postgres|bob||zh|en|13|0|t||t";
 	my $query = "SELECT $columns FROM hymt_stat_activity ORDER BY age DESC NULLS LAST, pid = $pid{bob}";
 
 	is($node->safe_psql('postgres', $query), "$full_ann\n$full_bob", 'a superuser sees all requests');
 	is($node->safe_psql('postgres', "SET ROLE watch; $query"), "$full_ann\n$full_bob", 'so does a member of pg_monitor');
 	is( $node->safe_psql('postgres', "SET ROLE bob; $query"),
-		"$full_bob\n$pid{ann}|claimed||||||||||",
+		"$full_bob\n$pid{ann}|claimed|||||||||||",
 		'others see their own, and that there are others');
 	is( $node->safe_psql('postgres', "SET ROLE eve; $query"),
-		"$pid{ann}|claimed||||||||||\n$pid{bob}|queued||||||||||",
+		"$pid{ann}|claimed|||||||||||\n$pid{bob}|queued|||||||||||",
 		'or only that');
 	is($node->safe_psql('postgres', "SELECT count(*) FROM hymt_stat_activity AS a WHERE a::text LIKE '%mock:%'"),
 		'0', 'nobody sees a text');
@@ -237,6 +239,7 @@ END
 	$node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
 	$node->restart;
 	is(health(), 'f|hymt is not in shared_preload_libraries', 'health without preloading');
+	unlike(slurp_file($node->logfile), qr/invalid configuration parameter name/, 'settings of server start are no nuisance');
 	foreach my $statement ('SELECT * FROM hymt_stat', 'SELECT * FROM hymt_stat_activity', 'SELECT hymt_stat_reset()')
 	{
 		my $session = finish(background($node, $statement));
