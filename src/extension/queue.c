@@ -11,6 +11,7 @@
 #include "queue_internal.h"
 #include "session.h"
 
+#include "catalog/pg_authid.h"
 #include "lib/ilist.h"
 #include "libpq/libpq.h"
 #include "miscadmin.h"
@@ -18,6 +19,7 @@
 #include "storage/proc.h"
 #include "tcop/dest.h"
 #include "tcop/tcopprot.h"
+#include "utils/acl.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
@@ -266,15 +268,28 @@ model_hint(HymtFailure failure)
 	}
 }
 
+/*
+ * Reasons name files of the server, as hymt.engine and hymt.model do: they are for those who may see such settings.
+ * Others get NULL.
+ */
+static char *
+visible_reason(const char *message)
+{
+	if (message[0] == '\0' || !has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_SETTINGS))
+		return NULL;
+	return hymt_text_to_server(message, strlen(message));
+}
+
 static void
 raise_failing(TimestampTz next_attempt_at, const char *message)
 {
 	long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next_attempt_at);
+	char	   *reason = visible_reason(message);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_HYMT_ENGINE_FAILED),
 			 errmsg("the translation engine keeps failing"),
-			 message[0] != '\0' ? errdetail_internal("%s", hymt_text_to_server(message, strlen(message))) : 0,
+			 reason != NULL ? errdetail_internal("%s", reason) : 0,
 			 left > 0 ?
 			 errhint("The next attempt is in %ld s; the server log has more about it.", (left + 999) / 1000) :
 			 errhint("The next attempt is under way; the server log has more about it.")));
@@ -283,15 +298,15 @@ raise_failing(TimestampTz next_attempt_at, const char *message)
 static void
 raise_refused(HymtFailure failure, int sqlstate, const char *message, TimestampTz next_attempt_at)
 {
-	bool		has_detail = message[0] != '\0';
+	char	   *reason = visible_reason(message);
 
 	if (sqlstate == ERRCODE_HYMT_ENGINE_FAILED)
 		raise_failing(next_attempt_at, message);
 	ereport(ERROR,
 			(errcode(sqlstate != 0 ? sqlstate : hymt_failure_sqlstate(failure)),
 			 errmsg("the translation model could not be loaded"),
-			 has_detail ? errdetail_internal("%s", hymt_text_to_server(message, strlen(message))) : 0,
-			 errhint("%s", model_hint(failure))));
+			 reason != NULL ? errdetail_internal("%s", reason) : 0,
+			 reason != NULL ? errhint("%s", model_hint(failure)) : errhint("The server log has more about it.")));
 }
 
 /* None of the requests will be waited for any longer: that is how they end, for hymt_stat. */

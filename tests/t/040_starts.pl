@@ -122,6 +122,15 @@ $node->append_conf('postgresql.conf', "hymt.engine = '/nonexistent/hymt-engine'"
 $node->restart;
 is(finish(background($node, translate('hello')))->{err}, 'ERROR:  58P01', 'no engine program: the caller is told');
 like(status($node, 'last_error'), qr{/nonexistent/hymt-engine}, 'no engine program: hymt_status names it');
+{
+	$node->safe_psql('postgres', 'CREATE ROLE guest; CREATE ROLE reader; GRANT pg_read_all_settings TO reader; '
+		  . 'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO guest, reader');
+	my (undef, undef, $guest) = $node->psql('postgres', 'SET ROLE guest; ' . translate('hello'));
+	like($guest, qr/ERROR:  the translation model could not be loaded/, 'no engine program: any role is told');
+	unlike($guest, qr/nonexistent/, 'no engine program: but not where it should be');
+	my (undef, undef, $reader) = $node->psql('postgres', 'SET ROLE reader; ' . translate('hello'));
+	like($reader, qr{DETAIL:.*/nonexistent/hymt-engine}, 'no engine program: who may see settings is');
+}
 
 $node->stop;
 done_testing();
