@@ -198,11 +198,18 @@ new_request(void)
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */
 
-/* How soon an answer can be hoped for from a device in that phase: higher is better. */
-static int
-phase_rank(HymtDevicePhase phase)
+bool
+hymt_device_comes_back(const HymtDeviceState *device)
 {
-	switch (phase)
+	return device->phase == HYMT_DEVICE_NO_WORKER &&
+		!TimestampDifferenceExceeds(device->no_worker_since, GetCurrentTimestamp(), WORKER_RESTART_DELAY);
+}
+
+/* How soon an answer can be hoped for from a device: higher is better. */
+static int
+device_rank(const HymtDeviceState *device)
+{
+	switch (device->phase)
 	{
 		case HYMT_DEVICE_READY:
 			return 5;
@@ -215,7 +222,7 @@ phase_rank(HymtDevicePhase phase)
 		case HYMT_DEVICE_REFUSED:
 			return 1;
 		case HYMT_DEVICE_NO_WORKER:
-			break;
+			return hymt_device_comes_back(device) ? 2 : 0;
 	}
 	return 0;
 }
@@ -227,7 +234,7 @@ hymt_best_device(void)
 
 	for (int i = 1; i < hymt_shared->device_count; i++)
 	{
-		if (phase_rank(hymt_shared->device[i].phase) > phase_rank(best->phase))
+		if (device_rank(&hymt_shared->device[i]) > device_rank(best))
 			best = &hymt_shared->device[i];
 	}
 	return best;

@@ -143,6 +143,7 @@ typedef enum HymtDevicePhase
 typedef struct HymtDeviceState
 {
 	HymtDevicePhase phase;
+	TimestampTz no_worker_since;	/* in phase NO_WORKER: when the last one ended, or the server started */
 	int			worker_pid;		/* 0: none */
 	int			worker_procno;	/* -1: none */
 	int			engine_pid;		/* 0: none */
@@ -296,6 +297,9 @@ extern void hymt_queue_register_callbacks(void);	/* from _PG_init: resource rele
 
 /* The device from which an answer can be hoped for soonest. Under the lock, at least shared. */
 extern const HymtDeviceState *hymt_best_device(void);
+
+/* Whether it has no worker now, but the postmaster is about to start one. Under the lock, at least shared. */
+extern bool hymt_device_comes_back(const HymtDeviceState *device);
 
 /* Texts of requests may take so much of queue memory, so that answers always find room. */
 extern Size hymt_bytes_for_requests(void);

@@ -67,6 +67,7 @@ static void
 init_device(HymtDeviceState *device)
 {
 	device->phase = HYMT_DEVICE_NO_WORKER;
+	device->no_worker_since = GetCurrentTimestamp();
 	device->worker_procno = -1;
 }
 

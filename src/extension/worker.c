@@ -302,13 +302,16 @@ end_engines(void)
 static void
 worker_exit(int code, Datum argument)
 {
+	TimestampTz now;
 	HymtDeviceState *device;
 
 	if (LWLockHeldByMe(hymt_shared->lock))
 		LWLockRelease(hymt_shared->lock);
 	end_engines();
+	now = GetCurrentTimestamp();
 	device = hymt_worker_lock_device();
 	device->phase = HYMT_DEVICE_NO_WORKER;
+	device->no_worker_since = now;
 	device->worker_pid = 0;
 	device->worker_procno = -1;
 	device->engine_pid = 0;

@@ -240,9 +240,10 @@ hymt_worker_is_last_hope(void)
 	LWLockAcquire(hymt_shared->lock, LW_SHARED);
 	for (int i = 0; i < hymt_shared->device_count; i++)
 	{
-		HymtDevicePhase phase = hymt_shared->device[i].phase;
+		const HymtDeviceState *device = &hymt_shared->device[i];
 
-		hope = hope || (phase != HYMT_DEVICE_REFUSED && phase != HYMT_DEVICE_NO_WORKER);
+		hope = hope || hymt_device_comes_back(device) ||
+			(device->phase != HYMT_DEVICE_REFUSED && device->phase != HYMT_DEVICE_NO_WORKER);
 	}
 	LWLockRelease(hymt_shared->lock);
 	return !hope;

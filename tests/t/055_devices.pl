@@ -142,6 +142,20 @@ scenario 'a slow device' => sub {
 	is(scalar(grep { finish($_)->{out} =~ /^zh>en: slow \d+$/ } @sessions), 12, 'the slow one answers, too');
 };
 
+scenario 'the worker of the only device that works is terminated' => sub {
+	unlink "$directory/fault-0";
+	append_to_file("$directory/fault-0", "refuse broken\n");
+	restart_workers($node);
+	wait_for_device(1, "state = 'ready'");
+	wait_for_device(0, "state = 'refused'");
+	my @sleepers = map { background($node, translate("mock:sleep 1 of the only one $_")) } 1 .. 3;
+
+	wait_until($node, 'SELECT DISTINCT slots_in_use FROM hymt_status', '3');
+	$node->safe_psql('postgres', 'SELECT pg_terminate_backend(worker_pid) FROM hymt_status WHERE device = 1');
+	is(join(' ', map { finish($_)->{out} . $_->{err} } @sleepers), 'awake awake awake', 'callers wait for the next one');
+	is(device(0, 'state'), 'refused', 'though the other device is refused');
+};
+
 fault_at_device_0('');
 is_undisturbed($node, $identity, 'all the time');
 $node->stop;
