@@ -15,6 +15,7 @@
 
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "portability/instr_time.h"
 #include "postmaster/bgworker_internals.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
@@ -27,6 +28,9 @@
 
 /* Longest sleep; nothing depends on it. */
 #define IDLE_MS 10000
+
+/* After an error in a turn. */
+#define ERROR_PAUSE_MS 1000
 
 HymtWorker *hymt_worker = NULL;
 
@@ -350,12 +354,36 @@ init_worker(int number)
 	hymt_worker_set_phase(HYMT_DEVICE_STARTING);
 }
 
+/*
+ * An error that comes back at once must not fill the log, however often the latch is set meanwhile: only the end of the
+ * worker makes the pause shorter.
+ */
+static void
+pause_after_error(void)
+{
+	static uint32 event = 0;
+	instr_time	begun;
+	long		left = ERROR_PAUSE_MS;
+
+	INSTR_TIME_SET_CURRENT(begun);
+	while (left > 0)
+	{
+		instr_time	passed;
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, left,
+						 hymt_wait_event(&event, "HymtWorkerError"));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		INSTR_TIME_SET_CURRENT(passed);
+		INSTR_TIME_SUBTRACT(passed, begun);
+		left = ERROR_PAUSE_MS - (long) INSTR_TIME_GET_MILLISEC(passed);
+	}
+}
+
 /* An error in a turn costs that turn, not the worker and the engine that took minutes to load. */
 static void
 recover_from_error(void)
 {
-	static uint32 event = 0;
-
 	error_context_stack = NULL;
 	HOLD_INTERRUPTS();
 	EmitErrorReport();
@@ -364,9 +392,7 @@ recover_from_error(void)
 	pgstat_report_wait_end();
 	FlushErrorState();
 	RESUME_INTERRUPTS();
-	/* An error that comes back at once must not fill the log. */
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000,
-					 hymt_wait_event(&event, "HymtWorkerError"));
+	pause_after_error();
 }
 
 void

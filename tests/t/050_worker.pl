@@ -127,6 +127,12 @@ is($node->safe_psql('postgres', translate('hello')), 'zh>en: hello', 'a good mod
 	my @sessions = map { background($node, translate("between errors $_")) } 1 .. 5;
 	is(scalar(grep { finish($_)->{out} =~ /^zh>en: between errors/ } @sessions), 5,
 		'error in the worker: it goes on with its work');
+	# Each of these sets the worker's latch, which must not make it try again at once.
+	$start = -s $node->logfile;
+	my @busy = map { background($node, "SET statement_timeout = 3000; " . translate("mock:sleep 30 of $_")) } 1 .. 5;
+	finish($_) foreach @busy;
+	my $errors = () = slurp_file($node->logfile, $start) =~ /ERROR:  .*Too many open files/g;
+	cmp_ok($errors, '<', 20, 'error in the worker: it pauses after each');
 	my ($hard) = slurp_file("/proc/$worker/limits") =~ /^Max open files\s+\d+\s+(\d+)/m;
 	command_ok([ 'prlimit', '--pid', $worker, "--nofile=$hard:" ], 'error in the worker: the cause is gone');
 	usleep(1_500_000);
