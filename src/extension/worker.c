@@ -133,6 +133,8 @@ build_wait_set(void)
 {
 	WaitEventSet *set = HYMT_CREATE_WAIT_EVENT_SET(2 + 2 * HYMT_ENGINES);
 
+	/* At once, as adding may raise: recover_from_error() drops what is incomplete, which else is lost. */
+	hymt_worker->wait_set = set;
 	AddWaitEventToSet(set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
 	AddWaitEventToSet(set, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
 	for (int i = 0; i < HYMT_ENGINES; i++)
@@ -146,7 +148,6 @@ build_wait_set(void)
 		if (engine->process.log >= 0)
 			AddWaitEventToSet(set, WL_SOCKET_READABLE, engine->process.log, NULL, NULL);
 	}
-	hymt_worker->wait_set = set;
 }
 
 /* Whether a descriptor was closed or opened since the last call. */
@@ -390,6 +391,7 @@ recover_from_error(void)
 	LWLockReleaseAll();
 	ConditionVariableCancelSleep();
 	pgstat_report_wait_end();
+	hymt_worker_drop_wait_set();
 	FlushErrorState();
 	RESUME_INTERRUPTS();
 	pause_after_error();
