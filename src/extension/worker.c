@@ -13,6 +13,7 @@
 
 #include <signal.h>
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
@@ -21,6 +22,7 @@
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/procsignal.h"
+#include "storage/sinval.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -388,6 +390,7 @@ recover_from_error(void)
 	error_context_stack = NULL;
 	HOLD_INTERRUPTS();
 	EmitErrorReport();
+	AbortCurrentTransaction();	/* catch_up_with_invalidations() makes one */
 	LWLockReleaseAll();
 	ConditionVariableCancelSleep();
 	pgstat_report_wait_end();
@@ -395,6 +398,18 @@ recover_from_error(void)
 	FlushErrorState();
 	RESUME_INTERRUPTS();
 	pause_after_error();
+}
+
+/*
+ * Invalidations of catalog caches mean nothing here, but a process that leaves them unread delays the others: they are
+ * told of their own delay one after the other, each by the one before. Core's launchers, which belong to no database
+ * either, do the same; it is an empty transaction.
+ */
+static void
+catch_up_with_invalidations(void)
+{
+	if (catchupInterruptPending)
+		ProcessCatchupInterrupt();
 }
 
 void
@@ -421,9 +436,10 @@ hymt_worker_main(Datum argument)
 	PG_exception_stack = &on_error;
 	for (;;)
 	{
+		CHECK_FOR_INTERRUPTS();
+		catch_up_with_invalidations();
 		MemoryContextSwitchTo(turn_context);
 		MemoryContextReset(turn_context);
-		CHECK_FOR_INTERRUPTS();
 		turn();
 		wait_for_work();
 	}

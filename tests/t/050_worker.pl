@@ -83,6 +83,26 @@ is_undisturbed($node, $identity, 'worker terminated');
 	is_undisturbed($node, $identity, 'engine and worker die together');
 }
 
+# So many changes of the catalog that a process that does not follow them is told to.
+{
+	my $start = -s $node->logfile;
+	my $worker = status($node, 'worker_pid');
+
+	$node->append_conf('postgresql.conf', "log_min_messages = debug4\nlog_line_prefix = '[%p] '");
+	$node->reload;
+	usleep(500_000);
+	$node->safe_psql('postgres', <<'END');
+SELECT hymt_translate('before', 'zh', 'en');
+DO $$ BEGIN FOR i IN 1 .. 1500 LOOP CREATE TABLE passing (a int); DROP TABLE passing; COMMIT; END LOOP; END $$;
+SELECT hymt_translate('after', 'zh', 'en');
+END
+	$node->append_conf('postgresql.conf', 'log_min_messages = warning');
+	$node->reload;
+	like(slurp_file($node->logfile, $start), qr/^\[$worker\] DEBUG:  ProcessCatchupEvent outside transaction/m,
+		'changes of the catalog: the worker follows them');
+	is(status($node, 'worker_pid'), $worker, 'changes of the catalog: the same worker');
+}
+
 # Databases come and go with an idle engine, and one that does not start.
 foreach my $model ('mock-plain', 'mock-exit-at-start')
 {
