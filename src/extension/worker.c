@@ -28,7 +28,10 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* Longest sleep; nothing depends on it. */
+/*
+ * Longest sleep. What is to be done comes with a latch, a descriptor or a time of its own; this bounds the damage should
+ * one be missed.
+ */
 #define IDLE_MS 10000
 
 /* After an error in a turn. */

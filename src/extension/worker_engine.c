@@ -64,6 +64,8 @@ hymt_worker_copy_text(char *target, Size size, HymtPart part)
 void
 hymt_worker_set_phase(HymtDevicePhase phase)
 {
+	bool		proven = hymt_worker->serving->has_answered && phase == HYMT_DEVICE_READY;
+	bool		was_proven;
 	HymtDeviceState *device;
 
 	if (hymt_worker->phase == HYMT_DEVICE_REFUSED &&
@@ -74,8 +76,12 @@ hymt_worker_set_phase(HymtDevicePhase phase)
 	device->phase = phase;
 	device->engine_pid = hymt_worker->serving->process.pid;
 	device->in_flight = hymt_worker_in_flight();
-	device->proven = hymt_worker->serving->has_answered && phase == HYMT_DEVICE_READY;
+	was_proven = device->proven;
+	device->proven = proven;
 	hymt_worker_unlock_device();
+	/* They leave suspects, and what they would claim while standing still, to a device that is proven. */
+	if (was_proven && !proven)
+		hymt_worker_wake_others();
 }
 
 void
@@ -240,8 +246,11 @@ hymt_worker_end_conversation(HymtEngine *engine, HymtEnding ending)
 		engine->process.kill_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), EXIT_GRACE_MS);
 	else
 		hymt_engine_kill(&engine->process);
+	/* The phase first: what others do with the requests that went back depends on it. */
 	if (engine == hymt_worker->serving)
 		hymt_worker_set_phase(HYMT_DEVICE_RESTARTING);
+	if (engine->in_flight_at_end > 0)
+		hymt_worker_wake_others();
 }
 
 /* What the log and hymt_status say of the end of an engine. */

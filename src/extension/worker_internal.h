@@ -152,9 +152,11 @@ extern void hymt_worker_receive(HymtEngine *engine);
 extern int	hymt_worker_in_flight(void);	/* of all engines */
 extern void hymt_worker_claim_requests(void);
 extern void hymt_worker_release_abandoned(void);
+
+/* What an engine has goes back to the queue. Afterwards others are to be woken, who may have use for it. */
 extern void hymt_worker_recall_requests(HymtEngine *engine, HymtEnding ending);
 
-/* Requests went back to the queue: others may have use for them. */
+/* Workers of other devices: the queue or this device has changed in a way that may give them something to do. */
 extern void hymt_worker_wake_others(void);
 
 /* Whether no device can answer now, this one being refused. */

@@ -129,7 +129,9 @@ hymt_worker_claim_requests(void)
 
 		if (suspects && engine->in_flight > 0)
 			return;
-		if (!hymt_queue_claim(hymt_worker->device, suspects, &claim))
+		/* Another device may just have taken the last suspect: then it is the others' turn, now. */
+		if (!(suspects && hymt_queue_claim(hymt_worker->device, true, &claim)) &&
+			!hymt_queue_claim(hymt_worker->device, false, &claim))
 			return;
 		send_request(engine, &claim);
 	}
@@ -197,7 +199,6 @@ hymt_worker_recall_requests(HymtEngine *engine, HymtEnding ending)
 		land(engine, flight);
 	}
 	Assert(engine->in_flight == 0);
-	hymt_worker_wake_others();
 }
 
 HymtMatch
