@@ -7,6 +7,7 @@
 
 #include "queue_internal.h"
 
+#include "miscadmin.h"
 #include "utils/timestamp.h"
 
 /* No further requests are claimed while more than this waits to be sent: a slow engine must not fill our memory. */
@@ -172,12 +173,13 @@ hymt_worker_release_abandoned(void)
 
 /*
  * The engine is gone: what it had goes back to the queue. A request that an engine died of while it was the only one,
- * twice, is at fault itself. (Once is not enough: the engine may have been killed from outside.)
+ * twice, is at fault itself. (Once is not enough: the engine may have been killed from outside.) A signal that ends this
+ * worker goes to its process group: then the engine died of that, and no request is to blame.
  */
 void
 hymt_worker_recall_requests(HymtEngine *engine, HymtEnding ending)
 {
-	bool		innocent = ending == ENDING_PLANNED || ending == ENDING_NO_MEMORY;
+	bool		innocent = ending == ENDING_PLANNED || ending == ENDING_NO_MEMORY || ProcDiePending;
 	int			sqlstate = ending == ENDING_DEATH ? ERRCODE_HYMT_ENGINE_CRASHED : ERRCODE_HYMT_ENGINE_FAILED;
 	const char *message = ending == ENDING_DEATH ? "Started anew, the engine died of it again." :
 		ending == ENDING_HANG ? "Started anew, the engine hung again." :
