@@ -101,12 +101,22 @@ static bool
 program_usable(const char *program, HymtFailure *failure, char *message, Size message_size)
 {
 	struct stat info;
+	const char *reason;
 
-	if (stat(program, &info) == 0 && S_ISREG(info.st_mode) && access(program, X_OK) == 0)
+	*failure = HYMT_FAILURE_MODEL_UNREADABLE;
+	if (stat(program, &info) != 0)
+	{
+		if (errno == ENOENT || errno == ENOTDIR)
+			*failure = HYMT_FAILURE_MODEL_MISSING;
+		reason = strerror(errno);
+	}
+	else if (!S_ISREG(info.st_mode))
+		reason = "it is not a regular file";
+	else if (access(program, X_OK) != 0)
+		reason = strerror(errno);
+	else
 		return true;
-	*failure = errno == ENOENT || errno == ENOTDIR ? HYMT_FAILURE_MODEL_MISSING : HYMT_FAILURE_MODEL_UNREADABLE;
-	snprintf(message, message_size, "cannot execute the engine program \"%s\": %s", program,
-			 *failure == HYMT_FAILURE_MODEL_MISSING ? "no such file" : "no permission, or not a program");
+	snprintf(message, message_size, "cannot execute the engine program \"%s\": %s", program, reason);
 	return false;
 }
 

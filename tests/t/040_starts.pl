@@ -132,5 +132,12 @@ like(status($node, 'last_error'), qr{/nonexistent/hymt-engine}, 'no engine progr
 	like($reader, qr{DETAIL:.*/nonexistent/hymt-engine}, 'no engine program: who may see settings is');
 }
 
+# One that is a directory.
+my $elsewhere = $node->basedir;
+$node->append_conf('postgresql.conf', "hymt.engine = '$elsewhere'");
+$node->restart;
+is(finish(background($node, translate('hello')))->{err}, 'ERROR:  42501', 'a directory as engine program: the caller is told');
+like(status($node, 'last_error'), qr/not a regular file/, 'a directory as engine program: hymt_status says why');
+
 $node->stop;
 done_testing();
