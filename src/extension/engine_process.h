@@ -59,7 +59,8 @@ extern void hymt_engine_process_init(HymtEngineProcess *process);
 
 /*
  * Fork and exec. On failure returns false with the reason in `failure` and `message` (HYMT_FAILURE_MODEL_MISSING when
- * the program is not there), and leaves no process and no descriptor.
+ * the program is not there, HYMT_FAILURE_INTERNAL when the system had no process or descriptor to give, which may be
+ * otherwise at the next attempt), and leaves no process and no descriptor.
  */
 extern bool hymt_engine_start(HymtEngineProcess *process, const HymtEngineSettings *settings,
 							  const HymtEngineBeginning *beginning, HymtFailure *failure, char *message,

@@ -111,12 +111,18 @@ hymt_worker_schedule_start(int delay_ms)
 }
 
 /* Each time twice as long as the last. */
-static void
-schedule_start_later(void)
+static int
+next_delay_ms(void)
 {
 	int			doublings = hymt_worker->back_off++;
 
-	hymt_worker_schedule_start(doublings >= 6 ? LAST_DELAY_MS : Min(FIRST_DELAY_MS << doublings, LAST_DELAY_MS));
+	return doublings >= 6 ? LAST_DELAY_MS : Min(FIRST_DELAY_MS << doublings, LAST_DELAY_MS);
+}
+
+static void
+schedule_start_later(void)
+{
+	hymt_worker_schedule_start(next_delay_ms());
 }
 
 void
@@ -125,6 +131,19 @@ hymt_worker_reset_failures(void)
 	hymt_worker->failures = 0;
 	hymt_worker->back_off = 0;
 	hymt_worker->tripped = false;
+}
+
+/* Callers wait for another attempt. */
+static void
+restart_after(const char *message, int delay_ms)
+{
+	if (message != hymt_worker->message)
+		strlcpy(hymt_worker->message, message, sizeof(hymt_worker->message));
+	/* While refused, the reason for that stays the one to be seen. */
+	if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
+		hymt_worker_publish_error();
+	hymt_worker_schedule_start(delay_ms);
+	hymt_worker_set_phase(HYMT_DEVICE_RESTARTING);
 }
 
 /* Callers are told that there will be no answer; the next attempt follows after a delay. */
@@ -140,6 +159,13 @@ refuse(HymtFailure failure, int sqlstate, const char *message)
 	hymt_worker_set_phase(HYMT_DEVICE_REFUSED);
 }
 
+/* Whether so many failures in a row are enough; half open, one is. */
+static bool
+breaker_opens(int failures)
+{
+	return hymt_worker->failures > 0 && (hymt_worker->tripped || hymt_worker->failures >= failures);
+}
+
 static void
 open_breaker(const char *what)
 {
@@ -148,7 +174,7 @@ open_breaker(const char *what)
 				(errmsg("hymt: the engine of device %d keeps failing; calls fail until one works again",
 						hymt_worker->device)));
 	hymt_worker->tripped = true;
-	snprintf(hymt_worker->message, sizeof(hymt_worker->message), "the engine keeps failing: the last one %s", what);
+	snprintf(hymt_worker->message, sizeof(hymt_worker->message), "the engine keeps failing: %s", what);
 	refuse(HYMT_FAILURE_INTERNAL, ERRCODE_HYMT_ENGINE_FAILED, hymt_worker->message);
 }
 
@@ -220,9 +246,20 @@ hymt_worker_start_serving(void)
 		return;
 	}
 	hymt_worker->failures++;
+	if (failure == HYMT_FAILURE_INTERNAL && !breaker_opens(MAX_FAILED_STARTS))
+	{
+		ereport(LOG, (errmsg("hymt: %s", message)));
+		restart_after(message, next_delay_ms());
+		return;
+	}
 	if (hymt_worker_can_fall_back())
 	{
 		hymt_worker_fall_back(message);
+		return;
+	}
+	if (failure == HYMT_FAILURE_INTERNAL)
+	{
+		open_breaker(message);
 		return;
 	}
 	if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
@@ -308,6 +345,7 @@ static void
 serving_failed(const HymtEngine *engine, const char *what)
 {
 	bool		was_ready = engine->ready_at != 0;
+	char		reason[HYMT_MESSAGE_MAX];
 
 	if (was_healthy(engine))
 		hymt_worker_reset_failures();
@@ -318,21 +356,15 @@ serving_failed(const HymtEngine *engine, const char *what)
 		hymt_worker_fall_back(what);
 		return;
 	}
-	if (hymt_worker->failures > 0 &&
-		(hymt_worker->tripped || hymt_worker->failures >= (was_ready ? MAX_FAILED_ENGINES : MAX_FAILED_STARTS)))
+	if (breaker_opens(was_ready ? MAX_FAILED_ENGINES : MAX_FAILED_STARTS))
 	{
-		open_breaker(what);
+		snprintf(reason, sizeof(reason), "the last one %s", what);
+		open_breaker(reason);
 		return;
 	}
 	snprintf(hymt_worker->message, sizeof(hymt_worker->message), "the engine %s", what);
-	/* While refused, the reason for that stays the one to be seen. */
-	if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
-		hymt_worker_publish_error();
-	if (!was_ready)
-		schedule_start_later();
-	else
-		hymt_worker_schedule_start(hymt_worker->failures == 0 ? 0 : FIRST_DELAY_MS);
-	hymt_worker_set_phase(HYMT_DEVICE_RESTARTING);
+	restart_after(hymt_worker->message,
+				  !was_ready ? next_delay_ms() : hymt_worker->failures == 0 ? 0 : FIRST_DELAY_MS);
 }
 
 /* The process of the serving engine is gone: decide when the next one starts and what callers are told meanwhile. */

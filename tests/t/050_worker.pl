@@ -163,6 +163,23 @@ is($node->safe_psql('postgres', translate('hello')), 'zh>en: hello', 'a good mod
 	is(status($node, 'engine_pid, worker_pid'), $before, 'error in the worker: the same engine and worker');
 }
 
+# An engine that cannot be started for want of a descriptor or process says nothing about the model: callers wait.
+{
+	my $sleeper = background($node, translate('mock:sleep 1'));
+
+	wait_for_slots($node, 1);
+	my ($engine, $worker) = split /\|/, status($node, 'engine_pid, worker_pid');
+	my ($hard) = slurp_file("/proc/$worker/limits") =~ /^Max open files\s+\d+\s+(\d+)/m;
+	my $start = -s $node->logfile;
+	my $until = time + 30;
+	command_ok([ 'prlimit', '--pid', $worker, '--nofile=3:' ], 'no descriptor for an engine: the limit is set');
+	kill 'KILL', $engine;
+	usleep(20_000) while time < $until && slurp_file($node->logfile, $start) !~ /cannot start the engine program/;
+	is(status($node, 'state'), 'restarting', 'no descriptor for an engine: that is no refusal');
+	command_ok([ 'prlimit', '--pid', $worker, "--nofile=$hard:" ], 'no descriptor for an engine: there is one again');
+	is(finish($sleeper)->{out}, 'awake', 'no descriptor for an engine: the answer comes');
+}
+
 # Many sessions that leave in all ways at once: nothing is left, and the latches of dead sessions disturb nobody.
 {
 	my @sessions = map {
