@@ -210,6 +210,7 @@ hymt_worker_launch(HymtEngine *engine, HymtFailure *failure, char *message, Size
 	};
 
 	engine->draining = false;
+	engine->superseded = false;
 	engine->has_answered = false;
 	engine->ready_at = 0;
 	engine->steps = engine->sequence_steps = 0;
@@ -371,7 +372,7 @@ serving_failed(const HymtEngine *engine, const char *what)
 static void
 serving_gone(const HymtEngine *engine, const char *what)
 {
-	switch (engine->ending)
+	switch (engine->superseded ? ENDING_PLANNED : engine->ending)
 	{
 		case ENDING_PLANNED:
 			hymt_worker->settings = hymt_worker->wanted;

@@ -52,6 +52,7 @@ typedef struct HymtEngine
 	bool		conversing;
 	bool		draining;		/* takes no more requests, ends when nothing is in flight */
 	HymtEnding	ending;			/* valid when not conversing and a process is there */
+	bool		superseded;		/* it ended by itself, and settings changed before it was reaped */
 	HymtFailure refusal;		/* valid with ENDING_REFUSED */
 	char		last_words[HYMT_MESSAGE_MAX];	/* valid with ENDING_REFUSED and ENDING_SKEW: why */
 	int			in_flight_at_end;

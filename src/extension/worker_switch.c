@@ -46,7 +46,7 @@ use_wanted_settings(void)
 	if (serving->conversing)
 		hymt_worker_end_conversation(serving, ENDING_PLANNED);
 	else if (serving->process.pid != 0)
-		serving->ending = ENDING_PLANNED;
+		serving->superseded = true;	/* its end is its own, and counts as that */
 	else
 		hymt_worker_schedule_start(0);
 	hymt_worker_set_phase(HYMT_DEVICE_STARTING);
