@@ -169,13 +169,15 @@ breaker_opens(int failures)
 static void
 open_breaker(const char *what)
 {
-	if (!hymt_worker->tripped)
-		ereport(LOG,
-				(errmsg("hymt: the engine of device %d keeps failing; calls fail until one works again",
-						hymt_worker->device)));
+	bool		known = hymt_worker->tripped;
+
 	hymt_worker->tripped = true;
 	snprintf(hymt_worker->message, sizeof(hymt_worker->message), "the engine keeps failing: %s", what);
 	refuse(HYMT_FAILURE_INTERNAL, ERRCODE_HYMT_ENGINE_FAILED, hymt_worker->message);
+	if (!known)
+		ereport(LOG,
+				(errmsg("hymt: the engine of device %d keeps failing; calls fail until one works again",
+						hymt_worker->device)));
 }
 
 TimestampTz
@@ -191,9 +193,11 @@ hymt_worker_healthy_at(void)
 void
 hymt_worker_note_health(void)
 {
-	if (hymt_worker->tripped)
-		ereport(LOG, (errmsg("hymt: the engine of device %d works again", hymt_worker->device)));
+	bool		tripped = hymt_worker->tripped;
+
 	hymt_worker_reset_failures();
+	if (tripped)
+		ereport(LOG, (errmsg("hymt: the engine of device %d works again", hymt_worker->device)));
 }
 
 /* --- start ------------------------------------------------------------------------------------------------------- */
@@ -239,6 +243,7 @@ hymt_worker_start_serving(void)
 {
 	HymtFailure failure;
 	char		message[HYMT_MESSAGE_MAX];
+	bool		known;
 
 	hymt_worker->serving->settings = hymt_worker->settings;
 	if (hymt_worker_launch(hymt_worker->serving, &failure, message, sizeof(message)))
@@ -249,8 +254,8 @@ hymt_worker_start_serving(void)
 	hymt_worker->failures++;
 	if (failure == HYMT_FAILURE_INTERNAL && !breaker_opens(MAX_FAILED_STARTS))
 	{
-		ereport(LOG, (errmsg("hymt: %s", message)));
 		restart_after(message, next_delay_ms());
+		ereport(LOG, (errmsg("hymt: %s", message)));
 		return;
 	}
 	if (hymt_worker_can_fall_back())
@@ -263,9 +268,10 @@ hymt_worker_start_serving(void)
 		open_breaker(message);
 		return;
 	}
-	if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
-		ereport(LOG, (errmsg("hymt: %s", message)));
+	known = hymt_worker->phase == HYMT_DEVICE_REFUSED;
 	refuse(failure, 0, message);
+	if (!known)
+		ereport(LOG, (errmsg("hymt: %s", message)));
 }
 
 /* --- end --------------------------------------------------------------------------------------------------------- */
@@ -404,11 +410,10 @@ static void
 engine_gone(HymtEngine *engine, pid_t pid, int status)
 {
 	char		what[128];
+	int			in_flight = engine->in_flight_at_end;
+	bool		known = engine->ending == ENDING_REFUSED && hymt_worker->phase == HYMT_DEVICE_REFUSED;
 
 	describe_end(engine, status, what, sizeof(what));
-	if (engine->ending != ENDING_REFUSED || hymt_worker->phase != HYMT_DEVICE_REFUSED)
-		ereport(LOG, (errmsg("hymt: engine (PID %d) %s; requests in flight: %d", (int) pid, what,
-							 engine->in_flight_at_end)));
 	if (engine->ending != ENDING_PLANNED && engine->ending != ENDING_REFUSED)
 		count_restart();
 	switch (engine->role)
@@ -424,6 +429,9 @@ engine_gone(HymtEngine *engine, pid_t pid, int status)
 			engine->role = ROLE_NONE;
 			break;
 	}
+	/* Last, as logging may raise: what the end means must not be lost with it. */
+	if (!known)
+		ereport(LOG, (errmsg("hymt: engine (PID %d) %s; requests in flight: %d", (int) pid, what, in_flight)));
 }
 
 void

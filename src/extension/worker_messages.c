@@ -86,11 +86,13 @@ give_up_start(HymtEngine *engine, HymtEnding ending, HymtFailure failure, int sq
 static void
 handle_refused(HymtEngine *engine, const HymtMessage *message)
 {
+	bool		known = hymt_worker->phase == HYMT_DEVICE_REFUSED;
+
 	hymt_worker_copy_text(engine->last_words, sizeof(engine->last_words), message->text);
-	if (hymt_worker->phase != HYMT_DEVICE_REFUSED)
+	give_up_start(engine, ENDING_REFUSED, (HymtFailure) message->as.refused.failure, 0);
+	if (!known)
 		ereport(LOG, (errmsg("hymt: engine (PID %d) refused model \"%s\": %s", (int) engine->process.pid,
 							 engine->settings.model, engine->last_words)));
-	give_up_start(engine, ENDING_REFUSED, (HymtFailure) message->as.refused.failure, 0);
 }
 
 static void

@@ -68,17 +68,22 @@ hymt_worker_settings_changed(void)
 
 /* --- loading beside the serving engine --------------------------------------------------------------------------- */
 
-/* The wanted settings cannot be used: said once, and in hymt_status. */
+/* The wanted settings cannot be used: said in hymt_status, and by log_failed_switch() when all else is done. */
 static void
 switch_failed(const HymtEngineSettings *settings, const char *what)
 {
 	hymt_worker->switch_failed = true;
 	snprintf(hymt_worker->message, sizeof(hymt_worker->message), "new settings are not in force, model \"%s\": %s",
 			 settings->model, what);
-	ereport(LOG, (errmsg("hymt: %s", hymt_worker->message)));
 	hymt_worker->failure = HYMT_FAILURE_NONE;
 	hymt_worker->sqlstate = 0;
 	hymt_worker_publish_error();
+}
+
+static void
+log_failed_switch(void)
+{
+	ereport(LOG, (errmsg("hymt: %s", hymt_worker->message)));
 }
 
 static void
@@ -107,6 +112,7 @@ hymt_worker_start_candidate(void)
 		return;
 	candidate->role = ROLE_NONE;
 	switch_failed(&candidate->settings, message);
+	log_failed_switch();
 }
 
 /* The candidate is ready. */
@@ -139,20 +145,22 @@ hymt_worker_candidate_gone(HymtEngine *engine, const char *what)
 	{
 		/* The one that served died meanwhile and starts again, so there is nothing to replace without loss. */
 		switch_failed(&engine->settings, what);
+		log_failed_switch();
 		return;
 	}
 	if (engine->ending == ENDING_REFUSED && engine->refusal == HYMT_FAILURE_NO_MEMORY)
 	{
+		hymt_worker->serving->draining = true;
+		SetLatch(MyLatch);
 		ereport(LOG,
 				(errmsg("hymt: no memory to load model \"%s\" beside the one that serves; it is loaded in its place",
 						engine->settings.model)));
-		hymt_worker->serving->draining = true;
-		SetLatch(MyLatch);
 		return;
 	}
 	/* A refusal is published with its own words when it comes. */
 	switch_failed(&engine->settings, engine->ending == ENDING_REFUSED || engine->ending == ENDING_SKEW ?
 				  engine->last_words : what);
+	log_failed_switch();
 }
 
 /* --- loading in the place of the serving engine ------------------------------------------------------------------- */
@@ -174,4 +182,5 @@ hymt_worker_fall_back(const char *what)
 	hymt_worker_reset_failures();
 	hymt_worker_schedule_start(0);
 	hymt_worker_set_phase(HYMT_DEVICE_STARTING);
+	log_failed_switch();
 }
