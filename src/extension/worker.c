@@ -118,10 +118,12 @@ check_health(void)
 static void
 reload_configuration(void)
 {
+	HymtEngineSettings former = hymt_worker->wanted;
+
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	hymt_engine_settings(&hymt_worker->wanted);
-	hymt_worker_settings_changed();
+	hymt_worker_reloaded(!hymt_engine_settings_equal(&hymt_worker->wanted, &former));
 }
 
 /* The descriptors in the set change with the engines, so it is dropped and built anew whenever they do. */

@@ -83,6 +83,7 @@ typedef struct HymtWorker
 	HymtEngineSettings proven;	/* that an engine of this worker last became ready with */
 	bool		has_proven;
 	bool		switch_failed;	/* the wanted settings were tried in vain: not again before the next reload */
+	bool		replaced_in_vain;	/* even in place of those that worked: not again before they change */
 
 	uint64		dropped;		/* answers that nobody waited for */
 	int			failures;		/* serving engines in a row that neither answered nor lived long enough */
@@ -134,7 +135,8 @@ extern TimestampTz hymt_worker_healthy_at(void);
 
 /* --- worker_switch.c --------------------------------------------------------------------------------------------- */
 
-extern void hymt_worker_settings_changed(void);	/* `wanted` has been read anew */
+/* The configuration was read, and `wanted` with it. */
+extern void hymt_worker_reloaded(bool settings_changed);
 extern void hymt_worker_start_candidate(void);	/* if there is a reason and room to */
 extern void hymt_worker_promote(HymtEngine *candidate);
 extern void hymt_worker_candidate_gone(HymtEngine *engine, const char *what);

@@ -5,9 +5,12 @@
  * loaded beside the old one, which goes on serving; when the new one is ready it gets all further requests and the old
  * one ends with its last answer. Where there is no memory for both (the engine says so before it loads anything), the
  * old one finishes what it has and is replaced, and callers wait. In both cases settings that cannot be used leave the
- * old ones in force until the next reload.
+ * old ones in force.
  *
  * While no engine is ready there is nothing to be careful with, and the new settings are simply used.
+ *
+ * Most reloads are about something else, and must cost nobody anything. They are a chance to try again what failed, as
+ * long as that disturbs neither an engine that serves nor an attempt that is under way.
  */
 #include "worker_internal.h"
 
@@ -32,6 +35,16 @@ is_wanted(const HymtEngineSettings *settings)
 	return hymt_engine_settings_equal(settings, &hymt_worker->wanted);
 }
 
+/* A reload while nobody is served, and about something else: no more than an earlier attempt at what is refused. */
+static void
+hasten_attempt(void)
+{
+	if (hymt_worker->phase != HYMT_DEVICE_REFUSED || hymt_worker->serving->process.pid != 0)
+		return;
+	hymt_worker->settings = hymt_worker->wanted;
+	hymt_worker_schedule_start(0);
+}
+
 /* Nobody is served now: the new settings, at once, and callers wait for what they bring. */
 static void
 use_wanted_settings(void)
@@ -53,15 +66,19 @@ use_wanted_settings(void)
 }
 
 void
-hymt_worker_settings_changed(void)
+hymt_worker_reloaded(bool settings_changed)
 {
 	HymtEngine *other = other_engine();
 
 	hymt_worker->switch_failed = false;
+	if (settings_changed)
+		hymt_worker->replaced_in_vain = false;
 	if (other->role == ROLE_CANDIDATE && other->conversing && !is_wanted(&other->settings))
 		hymt_worker_end_conversation(other, ENDING_PLANNED);
-	if (!serving_is_ready())
+	if (!serving_is_ready() && settings_changed)
 		use_wanted_settings();
+	else if (!serving_is_ready())
+		hasten_attempt();
 	else if (hymt_worker->serving->draining)
 		hymt_worker->serving->draining = !is_wanted(&hymt_worker->serving->settings);
 }
@@ -148,7 +165,8 @@ hymt_worker_candidate_gone(HymtEngine *engine, const char *what)
 		log_failed_switch();
 		return;
 	}
-	if (engine->ending == ENDING_REFUSED && engine->refusal == HYMT_FAILURE_NO_MEMORY)
+	if (engine->ending == ENDING_REFUSED && engine->refusal == HYMT_FAILURE_NO_MEMORY &&
+		!hymt_worker->replaced_in_vain)
 	{
 		hymt_worker->serving->draining = true;
 		SetLatch(MyLatch);
@@ -177,6 +195,7 @@ hymt_worker_fall_back(const char *what)
 	char		reason[HYMT_MESSAGE_MAX];
 
 	strlcpy(reason, what, sizeof(reason));
+	hymt_worker->replaced_in_vain = true;
 	switch_failed(&hymt_worker->settings, reason);
 	hymt_worker->settings = hymt_worker->proven;
 	hymt_worker_reset_failures();

@@ -106,6 +106,25 @@ scenario 'a reload makes the next attempt at once' => sub {
 	cmp_ok(time - $since, '<', 3, 'soon');
 };
 
+scenario 'a reload about something else leaves an attempt alone' => sub {
+	set_fault('exit-at-start');
+	restart_workers($node);
+	wait_for_status($node, "state = 'refused'");
+	set_fault('load-slow 3');
+	my $until = time + 60;
+	my $engine = '';
+	while (time < $until && $engine eq '')
+	{
+		$engine = status($node, "CASE WHEN loading_percent > 0 THEN engine_pid END");
+		usleep(50_000);
+	}
+	$node->reload;
+	usleep(500_000);
+	ok(process_lives($engine), 'the engine goes on loading');
+	is(status($node, 'state'), 'refused', 'and callers are told at once as before');
+	ok(wait_for_status($node, "state = 'ready' AND engine_pid = $engine"), 'it becomes ready');
+};
+
 is_undisturbed($node, $identity, 'in the end');
 $node->stop;
 done_testing();
