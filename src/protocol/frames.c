@@ -238,7 +238,9 @@ hymt_decode_ready(const HymtFrame *frame, HymtReady *fixed, HymtReadyParts *part
 	HymtPart   *const list[] = {&parts->name, &parts->family, &parts->fingerprint,
 		&parts->precision, &parts->device, &parts->languages};
 
-	if (!take_fixed(frame, HYMT_FRAME_READY, fixed, sizeof(*fixed)))
+	if (!take_fixed(frame, HYMT_FRAME_READY, fixed, sizeof(*fixed)) ||
+		fixed->parameters > INT64_MAX || fixed->weight_bytes > INT64_MAX ||
+		fixed->threads > INT32_MAX || fixed->max_context > INT32_MAX || fixed->credits > INT32_MAX)
 		return false;
 	return take_parts(frame, sizeof(*fixed), list,
 					  (const uint32_t[]) {fixed->name_length, fixed->family_length, fixed->fingerprint_length,
@@ -285,7 +287,7 @@ bool
 hymt_decode_result(const HymtFrame *frame, HymtResult *fixed, HymtPart *text)
 {
 	return take_fixed(frame, HYMT_FRAME_RESULT, fixed, sizeof(*fixed)) &&
-		fixed->finish <= HYMT_FINISH_LOOP &&
+		fixed->finish <= HYMT_FINISH_LOOP && fixed->input_tokens <= INT32_MAX && fixed->output_tokens <= INT32_MAX &&
 		take_one_part(frame, sizeof(*fixed), text, fixed->text_length);
 }
 
@@ -301,5 +303,6 @@ hymt_decode_failure(const HymtFrame *frame, HymtFailureFrame *fixed, HymtPart *m
 bool
 hymt_decode_heartbeat(const HymtFrame *frame, HymtHeartbeat *fixed)
 {
-	return take_fixed(frame, HYMT_FRAME_HEARTBEAT, fixed, sizeof(*fixed)) && frame->body_length == sizeof(*fixed);
+	return take_fixed(frame, HYMT_FRAME_HEARTBEAT, fixed, sizeof(*fixed)) && frame->body_length == sizeof(*fixed) &&
+		fixed->steps <= INT64_MAX && fixed->sequence_steps <= INT64_MAX;
 }

@@ -232,7 +232,8 @@ extern void hymt_frame_consume(HymtBytes *in, const HymtFrame *frame);
 
 /*
  * Split a body into its fixed struct (copied out, so alignment does not matter) and its variable parts. Each returns
- * false when the body's length disagrees with its fields, or an enumeration is out of range. Parts point into the body.
+ * false when the body's length disagrees with its fields, an enumeration is out of range, or a number is that would not
+ * fit into the signed integer in which the receiver keeps it (what an engine counts). Parts point into the body.
  * Of a HELLO in another protocol version only protocol_version is read; its version part is then empty.
  */
 extern bool hymt_decode_hello(const HymtFrame *frame, HymtHello *fixed, HymtPart *version);

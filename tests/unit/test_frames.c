@@ -284,6 +284,41 @@ test_enumerations(void **state)
 	hymt_bytes_free(&bytes);
 }
 
+/* What the receiver keeps in signed integers must not become negative there. */
+static void
+test_numbers(void **state)
+{
+	static const uint32_t highest[] = {0, INT32_MAX, UINT32_MAX};
+	static const uint64_t highest64[] = {0, INT64_MAX, UINT64_MAX};
+	HymtBytes	bytes = {0};
+	HymtReadyParts parts;
+	HymtPart	text;
+	HymtFrame	frame;
+
+	(void) state;
+	for (int i = 0; i < 3; i++)
+	{
+		HymtResult	results[] = {{.input_tokens = highest[i]}, {.output_tokens = highest[i]}};
+		HymtReady	readies[] = {{.threads = highest[i]}, {.max_context = highest[i]}, {.credits = highest[i]},
+		{.parameters = highest64[i]}, {.weight_bytes = highest64[i]}};
+		HymtHeartbeat beats[] = {{.steps = highest64[i]}, {.sequence_steps = highest64[i]}};
+
+		for (int j = 0; j < 2; j++)
+		{
+			frame = frame_of(&bytes, HYMT_FRAME_RESULT, &results[j], sizeof(results[j]));
+			assert_int_equal(hymt_decode_result(&frame, &results[j], &text), i < 2);
+			frame = frame_of(&bytes, HYMT_FRAME_HEARTBEAT, &beats[j], sizeof(beats[j]));
+			assert_int_equal(hymt_decode_heartbeat(&frame, &beats[j]), i < 2);
+		}
+		for (int j = 0; j < 5; j++)
+		{
+			frame = frame_of(&bytes, HYMT_FRAME_READY, &readies[j], sizeof(readies[j]));
+			assert_int_equal(hymt_decode_ready(&frame, &readies[j], &parts), i < 2);
+		}
+	}
+	hymt_bytes_free(&bytes);
+}
+
 static void
 test_language_codes(void **state)
 {
@@ -383,6 +418,7 @@ main(void)
 		cmocka_unit_test(test_ready_round_trip),
 		cmocka_unit_test(test_lying_lengths),
 		cmocka_unit_test(test_enumerations),
+		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_language_codes),
 		cmocka_unit_test(test_hello_of_another_version),
 		cmocka_unit_test(test_damaged_frames),
