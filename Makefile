@@ -19,8 +19,10 @@ DATA = $(filter-out sql/hymt--$(EXTVERSION).sql,$(sort $(wildcard sql/hymt--*.sq
 DATA_built = sql/hymt--$(EXTVERSION).sql
 PGFILEDESC = "hymt - translation inside the database"
 
+# clang does not know the warning.
+GCC_ONLY_FLAGS = $(if $(findstring clang,$(shell $(CC) --version)),,-Wno-clobbered)
 PG_CFLAGS = -std=gnu11 -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Wno-sign-compare \
-	-Wno-declaration-after-statement -Wno-clobbered -Wno-ignored-attributes
+	-Wno-declaration-after-statement -Wno-ignored-attributes $(GCC_ONLY_FLAGS)
 PG_CPPFLAGS = -DHYMT_VERSION='"$(EXTVERSION)"' $(UTF8PROC_CFLAGS)
 SHLIB_LINK = $(UTF8PROC_LIBS)
 
