@@ -35,26 +35,37 @@
 
 /* --- settings ---------------------------------------------------------------------------------------------------- */
 
+/* These give the length that the path has, like snprintf(): from MAXPGPATH on it was cut. */
+static int
+program_path(char *path)
+{
+	if (hymt_engine_program != NULL && hymt_engine_program[0] != '\0')
+		return snprintf(path, MAXPGPATH, "%s", hymt_engine_program);
+	return snprintf(path, MAXPGPATH, "%s/hymt-engine", pkglib_path);
+}
+
+static int
+model_path(char *path)
+{
+	char		share[MAXPGPATH];
+
+	if (strchr(hymt_model, '/') != NULL)
+		return snprintf(path, MAXPGPATH, "%s", hymt_model);
+	/* A bare name is one of the shipped models. */
+	get_share_path(my_exec_path, share);
+	return snprintf(path, MAXPGPATH, "%s/hymt/models/%s", share, hymt_model);
+}
+
 void
 hymt_engine_settings(HymtEngineSettings *settings)
 {
 	memset(settings, 0, sizeof(*settings));
-	if (hymt_engine_program != NULL && hymt_engine_program[0] != '\0')
-		strlcpy(settings->program, hymt_engine_program, sizeof(settings->program));
-	else
-		snprintf(settings->program, sizeof(settings->program), "%s/hymt-engine", pkglib_path);
-
-	/* A bare name is one of the shipped models. */
-	if (hymt_model == NULL || hymt_model[0] == '\0' || strchr(hymt_model, '/') != NULL)
-		strlcpy(settings->model, hymt_model != NULL ? hymt_model : "", sizeof(settings->model));
-	else
-	{
-		char		share[MAXPGPATH];
-
-		get_share_path(my_exec_path, share);
-		if (snprintf(settings->model, sizeof(settings->model), "%s/hymt/models/%s", share, hymt_model) >= MAXPGPATH)
-			settings->model[0] = '\0';
-	}
+	if (program_path(settings->program) >= MAXPGPATH)
+		settings->unusable = "hymt.engine is longer than a path may be";
+	if (hymt_model == NULL || hymt_model[0] == '\0')
+		settings->unusable = "hymt.model names no model";
+	else if (model_path(settings->model) >= MAXPGPATH)
+		settings->unusable = "hymt.model is longer than a path may be";
 	strlcpy(settings->family, hymt_prompt_family != NULL ? hymt_prompt_family : "auto", sizeof(settings->family));
 	settings->threads = hymt_threads;
 	settings->max_context = hymt_max_context;
@@ -63,7 +74,8 @@ hymt_engine_settings(HymtEngineSettings *settings)
 bool
 hymt_engine_settings_equal(const HymtEngineSettings *one, const HymtEngineSettings *other)
 {
-	return strcmp(one->program, other->program) == 0 &&
+	return one->unusable == other->unusable &&
+		strcmp(one->program, other->program) == 0 &&
 		strcmp(one->model, other->model) == 0 &&
 		strcmp(one->family, other->family) == 0 &&
 		one->threads == other->threads &&
@@ -250,6 +262,12 @@ hymt_engine_start(HymtEngineProcess *process, const HymtEngineSettings *settings
 
 	Assert(process->pid == 0);
 	hymt_engine_process_init(process);
+	if (settings->unusable != NULL)
+	{
+		*failure = HYMT_FAILURE_MODEL_MISSING;
+		strlcpy(message, settings->unusable, message_size);
+		return false;
+	}
 	if (!program_usable(settings->program, failure, message, message_size))
 		return false;
 

@@ -17,6 +17,7 @@
 /* What an engine is started with. Two engines with equal settings need not be told apart. */
 typedef struct HymtEngineSettings
 {
+	const char *unusable;		/* a constant: why no engine can be started with them; NULL: one can be tried */
 	char		program[MAXPGPATH];
 	char		model[MAXPGPATH];	/* directory */
 	char		family[NAMEDATALEN];	/* "auto", or one of the families */
@@ -50,7 +51,7 @@ typedef struct HymtEngineProcess
 	int			log_dropped;	/* in this period */
 } HymtEngineProcess;
 
-/* From the server's settings; paths made absolute. */
+/* From the server's settings. Relative paths stay so: worker and engine run in the data directory. */
 extern void hymt_engine_settings(HymtEngineSettings *settings);
 extern bool hymt_engine_settings_equal(const HymtEngineSettings *one, const HymtEngineSettings *other);
 
@@ -59,7 +60,7 @@ extern void hymt_engine_process_init(HymtEngineProcess *process);
 
 /*
  * Fork and exec. On failure returns false with the reason in `failure` and `message` (HYMT_FAILURE_MODEL_MISSING when
- * the program is not there, HYMT_FAILURE_INTERNAL when the system had no process or descriptor to give, which may be
+ * the program is not there or the settings are unusable, HYMT_FAILURE_INTERNAL when the system had no process or descriptor to give, which may be
  * otherwise at the next attempt), and leaves no process and no descriptor.
  */
 extern bool hymt_engine_start(HymtEngineProcess *process, const HymtEngineSettings *settings,

@@ -221,12 +221,6 @@ hymt_worker_launch(HymtEngine *engine, HymtFailure *failure, char *message, Size
 	memset(engine->flights, 0, sizeof(HymtFlight) * hymt_shared->slot_count);
 	hymt_link_reset(&engine->link);
 	hymt_worker_drop_wait_set();
-	if (engine->settings.model[0] == '\0')
-	{
-		*failure = HYMT_FAILURE_MODEL_MISSING;
-		strlcpy(message, "hymt.model names no model", size);
-		return false;
-	}
 	if (!hymt_engine_start(&engine->process, &engine->settings, &beginning, failure, message, size))
 		return false;
 	engine->conversing = true;

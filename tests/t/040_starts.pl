@@ -116,6 +116,18 @@ is(outcome('mock-good'), 'zh>en: hello', 'a good model ends it');
 	is(status($node, 'restarts, worker_pid'), $before, 'and the same worker');
 }
 
+# A path that does not fit is not cut.
+{
+	my $long = $node->basedir . '/' . join('/', ('x' x 100) x 20);
+
+	$node->append_conf('postgresql.conf', "hymt.model = '$long'");
+	$node->reload;
+	restart_workers($node);
+	is(finish(background($node, translate('hello')))->{err}, 'ERROR:  58P01', 'a path that is too long: the caller is told');
+	like(status($node, 'last_error'), qr/hymt\.model is longer than a path may be/, 'a path that is too long: and why');
+	is(outcome('mock-good'), 'zh>en: hello', 'a good model ends it');
+}
+
 # An engine program that is not there.
 is_undisturbed($node, $identity, 'in the end');
 $node->append_conf('postgresql.conf', "hymt.engine = '/nonexistent/hymt-engine'");
