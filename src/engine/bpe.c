@@ -49,6 +49,7 @@ struct HymtBpe
 	size_t		tokens_capacity;
 	int			size;
 	int			vocabulary;
+	size_t		longest;		/* bytes that the longest token of the vocabulary stands for, at most */
 
 	/* Hash tables with linear probing, at most half full; the masks are their sizes - 1. */
 	TokenSlot  *slots;
@@ -409,6 +410,17 @@ store_token(HymtBpe *bpe, const HymtJsonText *spelling, int64_t id, HymtError *e
 	return true;
 }
 
+/* One byte for each character: what a spelling in the byte alphabet stands for. No other spelling meets a text. */
+static size_t
+count_characters(const HymtJsonText *spelling)
+{
+	size_t		count = 0;
+
+	for (size_t i = 0; i < spelling->length; i++)
+		count += ((unsigned char) spelling->data[i] & 0xC0) != 0x80;
+	return count;
+}
+
 bool
 hymt_bpe_add_token(HymtBpe *bpe, const HymtJsonText *spelling, int64_t id, HymtError *error)
 {
@@ -419,6 +431,8 @@ hymt_bpe_add_token(HymtBpe *bpe, const HymtJsonText *spelling, int64_t id, HymtE
 	if ((size_t) ++bpe->vocabulary * 2 > bpe->slots_mask && !grow_slots(bpe))
 		return out_of_memory(error);
 	put_slot(bpe, hash_text(bpe, spelling->data, spelling->length), (int32_t) id);
+	if (count_characters(spelling) > bpe->longest)
+		bpe->longest = count_characters(spelling);
 	return true;
 }
 
@@ -549,6 +563,12 @@ int
 hymt_bpe_merges(const HymtBpe *bpe)
 {
 	return (int) bpe->merge_count;
+}
+
+size_t
+hymt_bpe_longest(const HymtBpe *bpe)
+{
+	return bpe->longest;
 }
 
 /* --- encoding ------------------------------------------------------------------------------------------------ */

@@ -51,6 +51,9 @@ extern int	hymt_bpe_size(const HymtBpe *bpe);	/* largest id + 1 */
 extern int	hymt_bpe_vocabulary(const HymtBpe *bpe);
 extern int	hymt_bpe_merges(const HymtBpe *bpe);
 
+/* No token of the vocabulary stands for more bytes than this. */
+extern size_t hymt_bpe_longest(const HymtBpe *bpe);
+
 /*
  * Append the ids of one piece of text. Bytes that are no token of the vocabulary are left out, as the reference does
  * without an unknown token. Takes O(n log n) for a piece of n bytes. False: out of memory.

@@ -225,12 +225,18 @@ find_language(const HymtEngine *engine, const char *code, HymtError *error)
 	return language;
 }
 
+static int32_t
+context_of(const HymtEngine *engine)
+{
+	return engine->ops->info(engine->device)->max_context;
+}
+
 /* How many tokens the answer may have: `max_new` or, when 0, the rule of engine.h; at most what the context leaves. */
 static bool
 cap_answer(const HymtEngine *engine, const HymtLanguage *target, size_t prompt_tokens, size_t text_tokens, int max_new,
 		   int32_t *cap, HymtError *error)
 {
-	int64_t		context = engine->ops->info(engine->device)->max_context;
+	int64_t		context = context_of(engine);
 	int64_t		left = context - (int64_t) prompt_tokens;
 	int64_t		wanted = max_new;
 
@@ -262,7 +268,7 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 	if (source == NULL || target == NULL)
 		return false;
 	done = hymt_prompt_encode(engine->model.family, &engine->chat, engine->tokenizer, source, target, text, length,
-							  &prompt, &text_tokens, error) &&
+							  (size_t) context_of(engine), &prompt, &text_tokens, error) &&
 		cap_answer(engine, target, prompt.count, text_tokens, max_new, &request.max_new, error);
 	if (done)
 	{

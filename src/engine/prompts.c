@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "utf8.h"
+
 /*
  * All prompt texts, by family and form. Slots: {text} what is translated; {tgt_zh}, {tgt_en} the target language's name
  * in Chinese, in English; {terms} lines of term_line joined by term_joiner, {source_term}, {target_term} in each;
@@ -248,7 +250,7 @@ append_ids(HymtIds *ids, const int32_t *more, int count, HymtError *error)
 /* Append the ids of head, text and tail as one text: tokens may span their borders. */
 static bool
 encode_turn(const HymtTokenizer *tokenizer, const char *head, const char *text, size_t length, const char *tail,
-			HymtIds *ids, HymtError *error)
+			size_t limit, HymtIds *ids, HymtError *error)
 {
 	size_t		head_length = strlen(head);
 	size_t		tail_length = strlen(tail);
@@ -261,9 +263,19 @@ encode_turn(const HymtTokenizer *tokenizer, const char *head, const char *text, 
 	if (length > 0)
 		memcpy(turn + head_length, text, length);
 	memcpy(turn + head_length + length, tail, tail_length);
-	ok = hymt_tokenizer_encode(tokenizer, turn, head_length + length + tail_length, ids, error);
+	ok = hymt_tokenizer_encode_limited(tokenizer, turn, head_length + length + tail_length, limit, ids, error);
 	free(turn);
 	return ok;
+}
+
+/* What can be wrong with a text by itself: errors name its own bytes, not those of the turn. */
+static bool
+check_text(const char *text, size_t length, HymtError *error)
+{
+	size_t		valid = hymt_utf8_valid(text, length);
+
+	return valid == length ||
+		hymt_fail(error, HYMT_FAILURE_BAD_TEXT, "text is not valid UTF-8 at byte %zu", valid);
 }
 
 static bool
@@ -280,7 +292,7 @@ count_tokens(const HymtTokenizer *tokenizer, const char *text, size_t length, si
 bool
 hymt_prompt_encode(HymtFamily family, const HymtChatTemplate *chat, const HymtTokenizer *tokenizer,
 				   const HymtLanguage *source, const HymtLanguage *target, const char *text, size_t length,
-				   HymtIds *ids, size_t *text_tokens, HymtError *error)
+				   size_t limit, HymtIds *ids, size_t *text_tokens, HymtError *error)
 {
 	size_t		before = ids->count;
 	char	   *head;
@@ -289,11 +301,12 @@ hymt_prompt_encode(HymtFamily family, const HymtChatTemplate *chat, const HymtTo
 
 	if (!hymt_prompt_plain(family, source, target, &head, &tail, error))
 		return false;
-	/* the text alone first: it is what can be wrong, and errors then name its own bytes */
-	ok = count_tokens(tokenizer, text, length, text_tokens, error) &&
+	/* the text alone is encoded only when the turn has turned out to be short enough */
+	ok = check_text(text, length, error) &&
 		append_ids(ids, chat->before, chat->before_count, error) &&
-		encode_turn(tokenizer, head, text, length, tail, ids, error) &&
-		append_ids(ids, chat->after, chat->after_count, error);
+		encode_turn(tokenizer, head, text, length, tail, limit, ids, error) &&
+		append_ids(ids, chat->after, chat->after_count, error) &&
+		count_tokens(tokenizer, text, length, text_tokens, error);
 	free(head);
 	free(tail);
 	if (!ok)

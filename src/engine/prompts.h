@@ -45,9 +45,11 @@ extern bool hymt_prompt_plain(HymtFamily family, const HymtLanguage *source, con
  * The whole prompt of one translation as ids: template, instruction, text, template. The user's turn is tokenized as
  * one text (so that ids equal those of the reference), with no added token matched in it.
  * *text_tokens is the number of tokens of the text alone, from which the cap on the answer is derived.
+ * Fails with TOO_LONG when the user's turn has more than `limit` tokens, and then has not looked at much more than so
+ * many: however long a text is, refusing it takes little time.
  */
 extern bool hymt_prompt_encode(HymtFamily family, const HymtChatTemplate *chat, const HymtTokenizer *tokenizer,
 							   const HymtLanguage *source, const HymtLanguage *target, const char *text, size_t length,
-							   HymtIds *ids, size_t *text_tokens, HymtError *error);
+							   size_t limit, HymtIds *ids, size_t *text_tokens, HymtError *error);
 
 #endif							/* HYMT_PROMPTS_H */

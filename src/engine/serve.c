@@ -42,7 +42,9 @@
 #define OUTPUT_MAX ((size_t) 64 * 1024 * 1024)
 
 #define READ_BYTES 65536
-#define READS_PER_TURN 16		/* so that a flood of requests does not keep steps from being submitted */
+/* So that a flood of requests, or of long ones, does not keep steps from being submitted and heartbeats from going out. */
+#define READS_PER_TURN 16
+#define TAKE_MS 100
 #define BUSY_BEAT_MS 500		/* the worker is promised one a second */
 #define IDLE_BEAT_MS 5000
 #define GOODBYE_MS 5000			/* for a last frame to a slow reader */
@@ -76,6 +78,8 @@ typedef struct Serve
 	size_t		pending_bytes;
 	uint64_t	last_id;
 	int64_t		last_beat;		/* milliseconds */
+	int64_t		take_until;		/* milliseconds; then this turn of the loop takes no more frames */
+	bool		frames_left;	/* it did so, and there may be some in `in`, for which no event will tell */
 	uint64_t	told_steps;		/* in the last heartbeat */
 	int			last_percent;
 	const char *last_phase;
@@ -427,6 +431,10 @@ take_frames(Serve *serve)
 
 	while (has_room(serve))
 	{
+		/* Encoding a text takes time, so the clock is asked for each frame. */
+		serve->frames_left = now_ms() >= serve->take_until;
+		if (serve->frames_left)
+			return;
 		switch (hymt_frame_peek(&serve->in, &frame))
 		{
 			case HYMT_FRAME_MORE:
@@ -450,7 +458,7 @@ take_frames(Serve *serve)
 static void
 read_input(Serve *serve)
 {
-	for (int i = 0; i < READS_PER_TURN && has_room(serve); i++)
+	for (int i = 0; i < READS_PER_TURN && has_room(serve) && !serve->frames_left; i++)
 	{
 		char	   *room = hymt_bytes_reserve(&serve->in, READ_BYTES);
 		ssize_t		got;
@@ -515,18 +523,21 @@ wait_for_events(Serve *serve, bool busy)
 		{.fd = serve->fd, .events = POLLRDHUP},
 		{.fd = busy ? serve->engine.ops->info(serve->engine.device)->event_fd : -1, .events = POLLIN}
 	};
+	bool		left = has_room(serve) && serve->frames_left;
 
-	if (has_room(serve))
+	if (has_room(serve) && !left)
 		events[0].events |= POLLIN;
 	if (hymt_bytes_length(&serve->out) > 0)
 		events[0].events |= POLLOUT;
-	if (poll(events, 2, beat > 0 ? (int) beat : 0) < 0 && errno != EINTR)
+	if (poll(events, 2, beat > 0 && !left ? (int) beat : 0) < 0 && errno != EINTR)
 		end_conversation(strerror(errno));
 	/* A worker that has gone, or closed its end, wants no more answers. */
 	if ((events[0].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0)
 		end_conversation(NULL);
-	if ((events[0].revents & POLLIN) != 0)
-		read_input(serve);
+	if ((events[0].revents & POLLIN) == 0)
+		return;
+	serve->take_until = now_ms() + TAKE_MS;
+	read_input(serve);
 }
 
 static void
@@ -536,7 +547,8 @@ converse(Serve *serve)
 
 	for (;;)
 	{
-		take_frames(serve);		/* those that had to wait for room */
+		serve->take_until = now_ms() + TAKE_MS;
+		take_frames(serve);		/* those that had to wait for room, or for this turn */
 		busy = hymt_scheduler_run(serve->engine.scheduler, false);
 		give_answers(serve);
 		if (now_ms() - serve->last_beat >= beat_interval(serve, busy))

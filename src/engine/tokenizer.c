@@ -22,6 +22,12 @@
 /* Longer texts are refused, so that positions fit 32 bits, in whatever form. */
 #define MAX_TEXT ((size_t) 256 * 1024 * 1024)
 
+/*
+ * Normalisation makes a text shorter by less than this factor. The most are 3.5: U+1FBE U+0308 U+0301, of 3 + 2 + 2
+ * bytes, is U+0390, of 2.
+ */
+#define NFC_SHRINKS 4
+
 /* U+FFFD */
 static const char replacement[] = "\xEF\xBF\xBD";
 
@@ -122,25 +128,54 @@ hymt_tokenizer_close(HymtTokenizer *tokenizer)
 	free(tokenizer);
 }
 
+static bool
+too_many_ids(size_t limit, HymtError *error)
+{
+	return hymt_fail(error, HYMT_FAILURE_TOO_LONG, "the text is longer than %zu tokens", limit);
+}
+
+/*
+ * Whether a text must give more than `limit` ids, each standing for the longest token. (Bytes that the vocabulary lacks
+ * give none; a text of which so much would be left out is not worth a closer look.)
+ */
+static bool
+surely_longer(const HymtTokenizer *tokenizer, size_t length, size_t limit)
+{
+	size_t		longest = hymt_bpe_longest(tokenizer->bpe) * (tokenizer->nfc ? NFC_SHRINKS : 1);
+
+	return longest > 0 && length / longest > limit;
+}
+
 /* Cut normalised text into pieces and append the ids of each. */
 static bool
-encode_pieces(const HymtTokenizer *tokenizer, const char *text, size_t length, HymtIds *ids, HymtError *error)
+encode_pieces(const HymtTokenizer *tokenizer, const char *text, size_t length, size_t limit, HymtIds *ids,
+			  HymtError *error)
 {
 	HymtBpeScratch scratch = {0};
 	HymtPieces	pieces = {0};
+	size_t		before = ids->count;
 	bool		ok = true;
 
 	if (!hymt_pretokenizer_split(tokenizer->pretokenizer, text, length, &pieces, error))
 		return false;
-	for (size_t i = 0; ok && i < pieces.count; i++)
+	for (size_t i = 0; ok && i < pieces.count && ids->count - before <= limit; i++)
 		ok = hymt_bpe_encode(tokenizer->bpe, &scratch, text + pieces.pieces[i].start, pieces.pieces[i].length, ids);
 	hymt_bpe_scratch_free(&scratch);
 	hymt_pieces_free(&pieces);
-	return ok || out_of_memory(error);
+	if (!ok)
+		return out_of_memory(error);
+	return ids->count - before <= limit || too_many_ids(limit, error);
 }
 
 bool
 hymt_tokenizer_encode(const HymtTokenizer *tokenizer, const char *text, size_t length, HymtIds *ids, HymtError *error)
+{
+	return hymt_tokenizer_encode_limited(tokenizer, text, length, SIZE_MAX, ids, error);
+}
+
+bool
+hymt_tokenizer_encode_limited(const HymtTokenizer *tokenizer, const char *text, size_t length, size_t limit,
+							  HymtIds *ids, HymtError *error)
 {
 	size_t		before = ids->count;
 	size_t		valid;
@@ -152,15 +187,17 @@ hymt_tokenizer_encode(const HymtTokenizer *tokenizer, const char *text, size_t l
 		return true;
 	if (length > MAX_TEXT)
 		return hymt_fail(error, HYMT_FAILURE_TOO_LONG, "text of %zu bytes is longer than %zu", length, MAX_TEXT);
+	if (surely_longer(tokenizer, length, limit))
+		return too_many_ids(limit, error);
 	valid = hymt_utf8_valid(text, length);
 	if (valid < length)
 		return hymt_fail(error, HYMT_FAILURE_BAD_TEXT, "text is not valid UTF-8 at byte %zu", valid);
 	if (tokenizer->nfc && !hymt_normalize_nfc(text, length, &normal, &normal_length))
 		return out_of_memory(error);
 	if (normal != NULL)
-		ok = encode_pieces(tokenizer, normal, normal_length, ids, error);
+		ok = encode_pieces(tokenizer, normal, normal_length, limit, ids, error);
 	else
-		ok = encode_pieces(tokenizer, text, length, ids, error);
+		ok = encode_pieces(tokenizer, text, length, limit, ids, error);
 	free(normal);
 	if (!ok)
 		ids->count = before;

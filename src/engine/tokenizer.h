@@ -38,6 +38,13 @@ extern void hymt_tokenizer_close(HymtTokenizer *tokenizer);
 extern bool hymt_tokenizer_encode(const HymtTokenizer *tokenizer, const char *text, size_t length, HymtIds *ids,
 								  HymtError *error);
 
+/*
+ * The same, but fails with HYMT_FAILURE_TOO_LONG once more than `limit` ids come of the text: before anything is done
+ * when its length alone tells, else as soon as they are counted.
+ */
+extern bool hymt_tokenizer_encode_limited(const HymtTokenizer *tokenizer, const char *text, size_t length, size_t limit,
+										  HymtIds *ids, HymtError *error);
+
 /* The id of an added token by its exact content, or -1. For prompts and stop ids. */
 extern int32_t hymt_tokenizer_added_id(const HymtTokenizer *tokenizer, const char *content);
 

@@ -180,6 +180,24 @@ def check_requests():
     engine.close()
 
 
+def check_long_texts():
+    """Texts beyond all bounds are refused without being encoded; who waits behind them hardly notices."""
+    engine = Engine()
+    engine.start()
+    case = plain_cases()[0]
+    engine.socket.settimeout(60)
+    start = time.monotonic()
+    for slot in range(4):
+        engine.socket.sendall(request(1, slot, "en", "zh", "word " * 1600000))
+    engine.socket.sendall(request(1, 4, case["from"], case["to"], case["source"]))
+    found, _ = engine.answers(5)
+    check("serve: texts of 8 MB are refused in little time",
+          all(found[(1, slot)][:2] == (FAILURE, TOO_LONG) for slot in range(4)) and
+          found[(1, 4)] == (RESULT, 1, case["output"]) and time.monotonic() - start < 10,
+          f"{time.monotonic() - start} {found}")
+    engine.close()
+
+
 def check_cancel():
     engine = Engine()
     engine.start()
@@ -341,12 +359,14 @@ def check_heartbeat():
     engine.close()
 
 
-check_handshake()
-check_requests()
-check_cancel()
-check_end()
-check_parent_death()
-check_refused()
-check_slow_reader()
-check_heartbeat()
-finish()
+if __name__ == "__main__":
+    check_handshake()
+    check_requests()
+    check_long_texts()
+    check_cancel()
+    check_end()
+    check_parent_death()
+    check_refused()
+    check_slow_reader()
+    check_heartbeat()
+    finish()

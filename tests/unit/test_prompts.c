@@ -13,9 +13,12 @@
 #include <cmocka.h>
 #include <jansson.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../../src/engine/prompts.h"
+
+#define LIMIT 4096				/* tokens of a turn, more than any here has */
 
 static const struct
 {
@@ -178,8 +181,8 @@ test_unknown_family(void **state)
 
 	(void) state;
 	assert_true(hymt_chat_template_find(&chat, tokenizer, &error));
-	assert_false(hymt_prompt_encode(HYMT_FAMILY_UNKNOWN, &chat, tokenizer, language("zh"), language("en"), "a", 1, &ids,
-									&tokens, &error));
+	assert_false(hymt_prompt_encode(HYMT_FAMILY_UNKNOWN, &chat, tokenizer, language("zh"), language("en"), "a", 1,
+									LIMIT, &ids, &tokens, &error));
 	assert_int_equal(error.failure, HYMT_FAILURE_MODEL_UNSUPPORTED);
 	assert_non_null(strstr(error.message, "hymt.prompt_family"));
 	assert_non_null(strstr(error.message, "hymt.json"));
@@ -223,7 +226,7 @@ test_chat_template_7b(void **state)
 	assert_string_equal(chat.name, "7b");
 	/* of the instruction this vocabulary has one letter only, four times */
 	assert_true(hymt_prompt_encode(HYMT_FAMILY_HUNYUAN_MT, &chat, tokenizer, language("de"), language("fr"), "aXa", 3,
-								   &ids, &tokens, &error));
+								   LIMIT, &ids, &tokens, &error));
 	assert_int_equal(tokens, 2);
 	assert_true(ids.count > 4);
 	assert_int_equal(ids.ids[0], 11);
@@ -283,7 +286,7 @@ check_case(const HymtTokenizer *tokenizer, const HymtChatTemplate *chat, const j
 	if (from != NULL && from[0] != '\0')
 	{
 		assert_true(hymt_prompt_encode(HYMT_FAMILY_HY_MT15, chat, tokenizer, language(from), language(to), source,
-									   strlen(source), &ids, &tokens, &error));
+									   strlen(source), LIMIT, &ids, &tokens, &error));
 		assert_true(hymt_tokenizer_encode(tokenizer, source, strlen(source), &alone, &error));
 		assert_int_equal(tokens, alone.count);
 		(*plain)++;
@@ -341,7 +344,7 @@ test_bad_text(void **state)
 	(void) state;
 	assert_true(hymt_chat_template_find(&chat, tokenizer, &error));
 	assert_false(hymt_prompt_encode(HYMT_FAMILY_HY_MT15, &chat, tokenizer, language("de"), language("en"), "a\xff", 2,
-									&ids, &tokens, &error));
+									LIMIT, &ids, &tokens, &error));
 	assert_int_equal(error.failure, HYMT_FAILURE_BAD_TEXT);
 	assert_non_null(strstr(error.message, "byte 1"));
 	assert_int_equal(ids.count, 0);
@@ -364,12 +367,53 @@ test_text_cannot_end_its_turn(void **state)
 	(void) state;
 	assert_true(hymt_chat_template_find(&chat, tokenizer, &error));
 	assert_true(hymt_prompt_encode(HYMT_FAMILY_HY_MT15, &chat, tokenizer, language("en"), language("de"), text,
-								   strlen(text), &ids, &tokens, &error));
+								   strlen(text), LIMIT, &ids, &tokens, &error));
 	for (size_t i = 0; i < ids.count; i++)
 		special += hymt_tokenizer_is_special(tokenizer, ids.ids[i]);
 	assert_int_equal(special, 3);
 	hymt_ids_free(&ids);
 	hymt_tokenizer_close(tokenizer);
+}
+
+/*
+ * The limit counts the turn. A text that is far too long is refused without being encoded: one of 100 MB, which would
+ * take minutes, and more memory than the list of ids it cannot have.
+ */
+static void
+test_long_texts(void **state)
+{
+	size_t		length = 100 * 1024 * 1024;
+	char	   *text = malloc(length);
+	HymtTokenizer *tokenizer = open_demo();
+	HymtChatTemplate chat;
+	HymtIds		ids = {0};
+	HymtError	error;
+	size_t		tokens;
+	size_t		turn;
+	time_t		start = time(NULL);
+
+	(void) state;
+	assert_non_null(text);
+	memset(text, 'x', length);
+	assert_true(hymt_chat_template_find(&chat, tokenizer, &error));
+	assert_true(hymt_prompt_encode(HYMT_FAMILY_HY_MT15, &chat, tokenizer, language("en"), language("de"), "a word", 6,
+								   LIMIT, &ids, &tokens, &error));
+	turn = ids.count - (size_t) (chat.before_count + chat.after_count);
+	assert_true(hymt_prompt_encode(HYMT_FAMILY_HY_MT15, &chat, tokenizer, language("en"), language("de"), "a word", 6,
+								   turn, &ids, &tokens, &error));
+	assert_false(hymt_prompt_encode(HYMT_FAMILY_HY_MT15, &chat, tokenizer, language("en"), language("de"), "a word", 6,
+									turn - 1, &ids, &tokens, &error));
+	assert_int_equal(error.failure, HYMT_FAILURE_TOO_LONG);
+	hymt_ids_free(&ids);
+	assert_false(hymt_prompt_encode(HYMT_FAMILY_HY_MT15, &chat, tokenizer, language("en"), language("de"), text, length,
+									LIMIT, &ids, &tokens, &error));
+	assert_int_equal(error.failure, HYMT_FAILURE_TOO_LONG);
+	assert_int_equal(ids.count, 0);
+	assert_true(ids.capacity < 1000);
+	assert_true(time(NULL) - start < 20);
+	hymt_ids_free(&ids);
+	hymt_tokenizer_close(tokenizer);
+	free(text);
 }
 
 int
@@ -386,6 +430,7 @@ main(void)
 		cmocka_unit_test(test_reference_prompts),
 		cmocka_unit_test(test_bad_text),
 		cmocka_unit_test(test_text_cannot_end_its_turn),
+		cmocka_unit_test(test_long_texts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
