@@ -10,8 +10,11 @@
  * prompt is longer than the room. So a request joins the very next step, and a sequence that ends makes room in the step
  * after.
  *
- * Admission takes all pages a sequence can ever need, for its prompt and its longest answer. That wastes pages where
- * answers stay short, but a sequence that runs never has to stop for want of memory, so there is no preemption. A
+ * Where not all prompts fit, the prompt that was admitted first gets half of the rows, so that it always goes on; the
+ * other half goes to those that need the fewest rows to be complete, so that short texts need not wait for long ones.
+ *
+ * Admission reserves all pages a sequence can ever need, for its prompt and max_new. That wastes pages where answers
+ * stay short, but a sequence that runs never has to stop for want of memory: this version does not preempt. A
  * sequence never needs more than the context, and the device has pages for one whole context at least: whoever is first
  * in the queue is admitted at the latest when all others have ended.
  *
@@ -47,6 +50,7 @@ typedef struct Sequence
 	int32_t		max_new;
 	int32_t		answer_count;
 	int32_t		computed;		/* positions whose keys and values are in the pages */
+	int32_t		share;			/* prompt rows that it gets in the plan that is being built */
 	float		penalty;
 	const int32_t *stop_ids;	/* caller's */
 	int			stop_count;
@@ -472,29 +476,91 @@ row_has_sample(const Sequence *sequence, int32_t position)
 										(sequence->max_new > 0 || sequence->last_logits != NULL));
 }
 
-/* Prompt rows of one sequence, as many as there is room for; returns whether all of them fitted. */
-static bool
-plan_add_prompt(HymtScheduler *scheduler, Sequence *sequence)
+/* What a plan has left for prompts while it is shared out. */
+typedef struct Room
 {
-	HymtPlan   *plan = &scheduler->plan;
-	int32_t		member = -1;
+	int32_t		rows;
+	int32_t		samples;
+} Room;
 
-	for (int32_t position = sequence->computed; position < sequence->prompt_count; position++)
+static int32_t
+rows_left(const Sequence *sequence)
+{
+	return sequence->prompt_count - sequence->computed - sequence->share;
+}
+
+/* Raise a sequence's share by up to `rows`, all of which its prompt has left; returns whether there was room for them. */
+static bool
+give_rows(Room *room, Sequence *sequence, int32_t rows)
+{
+	for (int32_t i = 0; i < rows; i++)
 	{
-		if (plan->row_count >= scheduler->max_rows ||
-			(plan->sample_count >= scheduler->max_samples && row_has_sample(sequence, position)))
+		int32_t		samples = row_has_sample(sequence, sequence->computed + sequence->share) ? 1 : 0;
+
+		if (room->rows < 1 || room->samples < samples)
 			return false;
-		if (scheduler->plan_prompt_rows >= scheduler->prompt_rows_limit)
-		{
-			scheduler->plan_was_limited = true;
-			return false;
-		}
-		if (member < 0)
-			member = plan_add_member(scheduler, sequence);
-		plan_add_row(scheduler, sequence, member, position);
-		scheduler->plan_prompt_rows++;
+		room->rows--;
+		room->samples -= samples;
+		sequence->share++;
 	}
 	return true;
+}
+
+/* The first one admitted of those whose prompts are not complete. */
+static Sequence *
+oldest_prompt(const HymtScheduler *scheduler)
+{
+	Sequence   *sequence = scheduler->running.first;
+
+	while (sequence != NULL && is_decoding(sequence))
+		sequence = sequence->next;
+	return sequence;
+}
+
+/* The one that needs the fewest rows more, and the first one admitted of those; NULL when none needs any. */
+static Sequence *
+shortest_prompt(const HymtScheduler *scheduler)
+{
+	Sequence   *shortest = NULL;
+
+	for (Sequence *sequence = scheduler->running.first; sequence != NULL; sequence = sequence->next)
+		if (!is_decoding(sequence) && rows_left(sequence) > 0 &&
+			(shortest == NULL || rows_left(sequence) < rows_left(shortest)))
+			shortest = sequence;
+	return shortest;
+}
+
+/* Decide how many prompt rows each sequence gets; the decoding rows are in the plan already. */
+static void
+share_prompt_rows(HymtScheduler *scheduler)
+{
+	const HymtPlan *plan = &scheduler->plan;
+	Room		room = {scheduler->max_rows - plan->row_count, scheduler->max_samples - plan->sample_count};
+	bool		limited = room.rows > scheduler->prompt_rows_limit;
+	Sequence   *sequence = oldest_prompt(scheduler);
+	int32_t		half;
+
+	if (sequence == NULL)
+		return;
+	if (limited)
+		room.rows = scheduler->prompt_rows_limit;
+	half = (room.rows + 1) / 2;
+	give_rows(&room, sequence, half < rows_left(sequence) ? half : rows_left(sequence));
+	while ((sequence = shortest_prompt(scheduler)) != NULL)
+		if (!give_rows(&room, sequence, rows_left(sequence)))
+			break;
+	scheduler->plan_was_limited = limited && room.rows == 0 && sequence != NULL;
+}
+
+static void
+plan_add_prompt(HymtScheduler *scheduler, Sequence *sequence)
+{
+	int32_t		member = plan_add_member(scheduler, sequence);
+
+	for (int32_t i = 0; i < sequence->share; i++)
+		plan_add_row(scheduler, sequence, member, sequence->computed + i);
+	scheduler->plan_prompt_rows += sequence->share;
+	sequence->share = 0;
 }
 
 static void
@@ -511,9 +577,10 @@ build_plan(HymtScheduler *scheduler)
 	for (Sequence *sequence = scheduler->running.first; sequence != NULL; sequence = sequence->next)
 		if (is_decoding(sequence))
 			plan_add_row(scheduler, sequence, plan_add_member(scheduler, sequence), sequence->computed);
+	share_prompt_rows(scheduler);
 	for (Sequence *sequence = scheduler->running.first; sequence != NULL; sequence = sequence->next)
-		if (!is_decoding(sequence) && !plan_add_prompt(scheduler, sequence))
-			break;
+		if (sequence->share > 0)
+			plan_add_prompt(scheduler, sequence);
 }
 
 static void

@@ -747,6 +747,63 @@ test_slow_device(void **state)
 	fake_free(&device);
 }
 
+/*
+ * A device so slow that a step has 16 prompt rows: short requests that come one after the other are not kept waiting by
+ * a long prompt, nor is that by them, nor a second long one for ever.
+ */
+static void
+test_shares(void **state)
+{
+	enum { SHORT = 8, LONG = 400, COUNT = 300 };
+	static int32_t long_prompts[2][LONG];
+	static int32_t short_prompts[COUNT][SHORT];
+	HymtDevice	device = fake_device(128, 128, 400, 1000);
+	HymtScheduler *scheduler = open_scheduler(&device, NULL);
+	HymtSequenceRequest requests[2];
+	HymtSequenceAnswer answer;
+	int			ends[2] = {0, 0};	/* steps after which the long ones have ended */
+	int			starts[COUNT];
+	int			answered = 0;
+
+	(void) state;
+	device.seconds = 1;
+	for (int i = 0; i < 2; i++)
+	{
+		requests[i] = make_request((uint64_t) i, long_prompts[i], LONG, 1);
+		submit(scheduler, &requests[i]);
+	}
+	for (int i = 0; i < 4; i++)
+		assert_true(hymt_scheduler_run(scheduler, true));	/* 128, 64, 32, 16 rows */
+	for (int step = 0; answered < COUNT + 2; step++)
+	{
+		if (step < COUNT)
+		{
+			HymtSequenceRequest request = make_request((uint64_t) (2 + step), short_prompts[step], SHORT, 1);
+
+			starts[step] = step;
+			submit(scheduler, &request);
+		}
+		assert_true(step < 2 * COUNT);
+		hymt_scheduler_run(scheduler, true);
+		while (hymt_scheduler_answer(scheduler, &answer))
+		{
+			answered++;
+			if (answer.id < 2)
+			{
+				check_answer(&requests[answer.id], &answer);
+				ends[answer.id] = step;
+			}
+			else
+				assert_true(step - starts[answer.id - 2] <= 4);
+		}
+	}
+	/* 240 rows of the first one are computed by then; 8 a step */
+	assert_true(ends[0] <= (LONG - 128 - 64 - 16 - 16) / 8 + 2);
+	assert_true(ends[1] <= ends[0] + LONG / 8 + 2);
+	hymt_scheduler_close(scheduler);
+	fake_free(&device);
+}
+
 static void
 test_page_allocator(void **state)
 {
@@ -780,6 +837,7 @@ main(void)
 		cmocka_unit_test(test_nan),
 		cmocka_unit_test(test_bad_requests),
 		cmocka_unit_test(test_slow_device),
+		cmocka_unit_test(test_shares),
 		cmocka_unit_test(test_page_allocator),
 	};
 
