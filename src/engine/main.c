@@ -1,10 +1,12 @@
 /*
- * main.c: the program hymt-engine: finds the command and runs it.
+ * main.c: the program hymt-engine: sees to the standard descriptors, finds the command and runs it.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cmd.h"
 
@@ -61,11 +63,29 @@ dispatch(int argc, char **argv)
 	return 2;
 }
 
+/*
+ * A descriptor from 0 to 2 that is closed would become that of a model's file or of the trace, and then messages would
+ * be written there. So it is opened, but in the direction that nobody uses: who reads from a missing input or prints to
+ * a missing output is told so. Messages to a missing stderr are lost.
+ */
+static bool
+fill_descriptors(void)
+{
+	static const int flags[] = {O_WRONLY, O_RDONLY, O_RDWR};
+
+	for (int fd = 0; fd <= 2; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", flags[fd]) != fd)
+			return false;
+	return true;
+}
+
 int
 main(int argc, char **argv)
 {
 	int			code;
 
+	if (!fill_descriptors())
+		return 1;				/* there may be no place to say so */
 	/* A reader that went away is an error like any other, to be said and returned. */
 	signal(SIGPIPE, SIG_IGN);
 	code = dispatch(argc, argv);

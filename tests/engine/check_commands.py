@@ -49,6 +49,17 @@ def check_failures():
         done = subprocess.run([ENGINE, "eval", "--model", VECTOR], input=b'{"ids":[1]}\n', stdout=full,
                               stderr=subprocess.PIPE, check=False)
     check("full disk behind the standard output", done.returncode == 1 and done.stderr != b"")
+    for name, redirection, wanted in (("output", ">&-", 1), ("input", "<&-", 1), ("error output", "2>&-", 0)):
+        command = f'"$0" eval --model {VECTOR} --trace "$1/trace" {redirection}'
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(["bash", "-c", command, ENGINE, folder], input=b'{"ids":[1]}\n',
+                                  capture_output=True, check=False)
+            with open(f"{folder}/trace", encoding="ascii") as file:
+                trace = [json.loads(line) for line in file]
+        check(f"no standard {name}", done.returncode == wanted and all("rows" in step for step in trace) and
+              (wanted == 0) == (done.stdout != b"") == (done.stderr == b""), str(done))
+    done = subprocess.run(["bash", "-c", '"$0" --version >&-', ENGINE], capture_output=True, check=False)
+    check("--version without a standard output", done.returncode == 1 and done.stderr != b"", str(done))
     read_end, write_end = os.pipe()
     os.close(read_end)
     done = subprocess.run([ENGINE, "eval", "--model", VECTOR], input=b'{"ids":[1]}\n' * 100, stdout=write_end,
@@ -112,6 +123,14 @@ def check_translate_lines():
     check("translate: a bad line gives an empty line and a message with its number",
           code == 1 and out.decode() == f"{answer}\n\n\n{answer}\n" and "line 2:" in err and "line 3:" in err and
           "line 1:" not in err and "line 4:" not in err, f"{out[:200]} {err}")
+    code, out, err = run(arguments, f"{text}\r\n\r\n{text}\nbad ".encode() + b"\xff\r\n" + f"{text}\r".encode())
+    check("translate: a carriage return at the end of a line stays there",
+          code == 1 and out.decode() == f"{answer}\r\n\r\n{answer}\n\r\n{answer}\r\n" and "line 4:" in err,
+          f"{out} {err}")
+    blank = "\u3000\u00a0\n\u2003\t \x85\n\u2028\n\0\n"
+    code, out, err = run(arguments, blank)
+    check("translate: blanks of any script, and a lone NUL, as they are", code == 0 and out.decode() == blank,
+          f"{out} {err}")
     code, out, err = run(arguments, b"x" * (17 * 1024 * 1024) + f"\n{text}\n".encode())
     check("translate: a line of 17 MB", code == 1 and out.decode() == f"\n{answer}\n" and "line 1:" in err, err)
     code, out, err = run(["translate", "--model", DEMO, "--from", "EN_us", "--to", "zh-CN"], f"{text}\n")
@@ -146,11 +165,12 @@ def check_bench():
           all(float(cell) > 0 for row in table for cell in row) and b"threads" in out, f"{out} {err}")
 
 
-check_usage()
-check_failures()
-check_bad_requests()
-check_eval_edges()
-check_translate_lines()
-check_translate_dialogue()
-check_bench()
-finish()
+if __name__ == "__main__":
+    check_usage()
+    check_failures()
+    check_bad_requests()
+    check_eval_edges()
+    check_translate_lines()
+    check_translate_dialogue()
+    check_bench()
+    finish()

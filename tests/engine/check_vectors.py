@@ -195,11 +195,12 @@ def check_trace_arrival(folder):
     check("a request that arrives while 8 decode joins the next step", good, f"steps {arrival[:3]}")
 
 
-for path in sorted(glob.glob("tests/vectors/models/*")):
-    check_model(path)
-check_demo()
-check_translate()
-with tempfile.TemporaryDirectory() as temporary:
-    check_trace_batch(temporary)
-    check_trace_arrival(temporary)
-finish()
+if __name__ == "__main__":
+    for path in sorted(glob.glob("tests/vectors/models/*")):
+        check_model(path)
+    check_demo()
+    check_translate()
+    with tempfile.TemporaryDirectory() as temporary:
+        check_trace_batch(temporary)
+        check_trace_arrival(temporary)
+    finish()
