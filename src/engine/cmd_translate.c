@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 #include "cmd.h"
 #include "engine.h"
@@ -17,8 +18,9 @@ static const char usage[] =
 "hymt-engine translate --model DIR --from CODE --to CODE [OPTIONS]\n"
 "\n"
 "Translates each line of the standard input and writes one line for it, in the same order. Lines that are empty or\n"
-"blank come back as they are. A line break inside an answer becomes a space. A line that cannot be translated gives\n"
-"an empty line, a message with its number on the standard error, and exit code 1 at the end.\n"
+"blank come back as they are. A carriage return at the end of a line stays there. A line break inside an answer becomes\n"
+"a space. A line that cannot be translated gives an empty line, a message with its number on the standard error, and\n"
+"exit code 1 at the end.\n"
 "\n"
 "  --from CODE           language of the lines: en, zh, zh-Hant, de ...\n"
 "  --to CODE             language wanted\n";
@@ -28,15 +30,40 @@ typedef struct Translate
 	HymtEngine	engine;
 	const HymtLanguage *source;
 	const HymtLanguage *target;
+	bool		returns[WINDOW];	/* line n ends with a carriage return: n % WINDOW */
 	bool		failed;
 } Translate;
 
+/* Blanks of any script, and control characters, of which a line without anything else has nothing to translate. */
+static bool
+is_blank_character(utf8proc_int32_t character)
+{
+	switch (utf8proc_category(character))
+	{
+		case UTF8PROC_CATEGORY_ZS:
+		case UTF8PROC_CATEGORY_ZL:
+		case UTF8PROC_CATEGORY_ZP:
+		case UTF8PROC_CATEGORY_CC:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* What is no UTF-8 is not blank, so that it gets its message. */
 static bool
 is_blank(const char *line, size_t length)
 {
-	for (size_t i = 0; i < length; i++)
-		if (strchr(" \t\r\v\f", line[i]) == NULL || line[i] == '\0')
+	for (size_t i = 0; i < length;)
+	{
+		utf8proc_int32_t character;
+		utf8proc_ssize_t bytes = utf8proc_iterate((const utf8proc_uint8_t *) line + i, (utf8proc_ssize_t) (length - i),
+												  &character);
+
+		if (bytes < 1 || !is_blank_character(character))
 			return false;
+		i += (size_t) bytes;
+	}
 	return true;
 }
 
@@ -47,12 +74,21 @@ fail_line(Translate *translate, uint64_t number, const char *message)
 	translate->failed = true;
 }
 
+/* The carriage return that files with lines in the manner of Windows have at the end of each is no part of a text. */
+static void
+end_line(Translate *translate, uint64_t number, HymtBytes *output)
+{
+	if (translate->returns[number % WINDOW] && !hymt_bytes_append(output, "\r", 1))
+		fail_line(translate, number, "out of memory");
+}
+
 static bool
 start_line(void *context, uint64_t number, const char *line, size_t length, HymtBytes *output)
 {
 	Translate  *translate = context;
 	HymtError	error;
 
+	translate->returns[number % WINDOW] = false;
 	if (line == NULL)
 	{
 		fail_line(translate, number, "the line is too long");
@@ -64,10 +100,16 @@ start_line(void *context, uint64_t number, const char *line, size_t length, Hymt
 			fail_line(translate, number, "out of memory");
 		return false;
 	}
+	if (line[length - 1] == '\r')
+	{
+		translate->returns[number % WINDOW] = true;
+		length--;
+	}
 	if (hymt_engine_submit(&translate->engine, number, translate->source->code, translate->target->code, line, length,
 						   0, &error))
 		return true;
 	fail_line(translate, number, error.message);
+	end_line(translate, number, output);
 	return false;
 }
 
@@ -106,6 +148,7 @@ collect_answer(void *context, uint64_t *number, HymtBytes *output)
 		if (!hymt_bytes_append(output, translation.text, translation.length))
 			fail_line(translate, translation.id, "out of memory");
 	}
+	end_line(translate, translation.id, output);
 	free(translation.text);
 	return true;
 }
@@ -148,7 +191,7 @@ int
 hymt_cmd_translate(int argc, char **argv)
 {
 	HymtOptions options;
-	Translate	translate = {0};
+	static Translate translate; /* large, and there is one */
 	const char *from = NULL;
 	const char *to = NULL;
 	const HymtOwnOption own[] = {{"from", &from}, {"to", &to}, {NULL, NULL}};
