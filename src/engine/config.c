@@ -21,6 +21,9 @@
 #define MAX_INTERMEDIATE (1 << 20)
 #define MAX_VOCAB (1 << 22)
 #define MAX_POSITION (1 << 24)
+/* Beyond these the logits of repeated tokens are no longer compared but decided. */
+#define MIN_PENALTY 0.1f
+#define MAX_PENALTY 10.0f
 
 /* A JSON object with the path of its file, for messages. */
 typedef struct Source
@@ -321,9 +324,11 @@ read_generation(HymtConfig *config, const Source *source, HymtError *error)
 	double		penalty = 1;
 
 	if (!read_stop_ids(config, source, error) ||
-		!read_positive(&penalty, source, "repetition_penalty", 100, error))
+		!read_positive(&penalty, source, "repetition_penalty", 1e9, error))
 		return false;
 	config->repetition_penalty = (float) penalty;
+	if (!(config->repetition_penalty >= MIN_PENALTY && config->repetition_penalty <= MAX_PENALTY))
+		return broken(error, source, "repetition_penalty", "must be from 0.1 to 10");
 	return true;
 }
 
