@@ -411,11 +411,12 @@ set_seen(HymtForward *forward, int sample, bool on)
 	for (int i = -1; i < s->seen_count; i++)
 	{
 		int32_t		id = i < 0 ? own : s->seen[i];
-		uint64_t	bit = UINT64_C(1) << (id % 64);
+		uint64_t	bit;
 
 		if (id < 0)				/* the row has no token */
 			continue;
 		assert(id < forward->config->vocab);
+		bit = UINT64_C(1) << (id % 64);
 		if (on)
 			words[id / 64] |= bit;
 		else
