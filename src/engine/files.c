@@ -37,6 +37,17 @@ hymt_fail_errno(HymtError *error, int number, const char *path)
 	return hymt_fail(error, failure, "%s: %s", path, strerror(number));
 }
 
+/* A link that leads nowhere is no absent file: half a download must not count as a model without that file. */
+static bool
+fail_open(HymtError *error, int number, const char *path)
+{
+	struct stat status;
+
+	if (number == ENOENT && lstat(path, &status) == 0)
+		return hymt_fail(error, HYMT_FAILURE_MODEL_UNREADABLE, "%s: is a link to a file that does not exist", path);
+	return hymt_fail_errno(error, number, path);
+}
+
 int
 hymt_file_open(const char *path, uint64_t *size, HymtError *error)
 {
@@ -47,7 +58,7 @@ hymt_file_open(const char *path, uint64_t *size, HymtError *error)
 	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 	{
-		hymt_fail_errno(error, errno, path);
+		fail_open(error, errno, path);
 		return -1;
 	}
 	if (fstat(fd, &status) != 0)

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "files.h"
@@ -483,7 +484,8 @@ static bool
 single_file_exists(const char *directory)
 {
 	char	   *path = hymt_path_join(directory, SINGLE_FILE);
-	bool		exists = path == NULL || access(path, F_OK) == 0 || errno != ENOENT;
+	struct stat status;
+	bool		exists = path == NULL || lstat(path, &status) == 0 || errno != ENOENT;
 
 	free(path);
 	return exists;
