@@ -29,7 +29,7 @@ clean(char *message, bool cut)
 
 		if (length == 0 && cut && (size_t) bad == left)
 			break;
-		if (length == 0 || (unsigned char) *from < 0x20 || *from == 0x7F)
+		if (length == 0 || hymt_utf8_control(from) > 0)
 			*to++ = '?';
 		else
 		{

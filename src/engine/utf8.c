@@ -64,6 +64,20 @@ hymt_utf8_character(const char *text, size_t length, int *bad)
 	return size;
 }
 
+int
+hymt_utf8_control(const char *text)
+{
+	const unsigned char *byte = (const unsigned char *) text;
+
+	if ((byte[0] > 0 && byte[0] < 0x20) || byte[0] == 0x7F)
+		return 1;
+	if (byte[0] == 0xC2 && byte[1] >= 0x80 && byte[1] <= 0x9F)
+		return 2;
+	if (byte[0] == 0xE2 && byte[1] == 0x80 && (byte[2] == 0xA8 || byte[2] == 0xA9))
+		return 3;
+	return 0;
+}
+
 size_t
 hymt_utf8_valid(const char *text, size_t length)
 {
