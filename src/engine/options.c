@@ -189,9 +189,9 @@ hymt_options_parse(HymtOptions *options, int argc, char **argv, const char *usag
 	*exit_code = 2;
 	if (!parse_all(options, argc, argv, usage, own, &trace, exit_code))
 		return false;
-	if (options->model == NULL)
+	if (options->model == NULL || options->model[0] == '\0')
 	{
-		hymt_complain("%s: --model DIR is missing", argv[0]);
+		hymt_complain("%s: --model DIR is %s", argv[0], options->model == NULL ? "missing" : "empty");
 		return false;
 	}
 	if (trace != NULL)
