@@ -135,7 +135,7 @@ set_up_process(void)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent)
-		_exit(1);				/* it died before the kernel knew that we care */
+		_exit(1);				/* it died in between; had it died earlier, the end of the socket tells */
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	setrlimit(RLIMIT_CORE, &no_core);	/* a core file would hold users' texts */
 	raise_oom_score();
