@@ -62,10 +62,15 @@ parse_rows(Bench *bench, const char *list)
 	char	   *word;
 	bool		good = copy != NULL;
 
+	if (copy == NULL)
+		hymt_complain("out of memory");
 	while (good && (word = strsep(&rest, ",")) != NULL)
 	{
-		good = bench->row_counts < ROWS_MAX &&
-			hymt_option_number("rows", word, 1, 4096, &bench->rows[bench->row_counts]);
+		good = bench->row_counts < ROWS_MAX;
+		if (!good)
+			hymt_complain("--rows: more than %d numbers", ROWS_MAX);
+		else
+			good = hymt_option_number("rows", word, 1, 4096, &bench->rows[bench->row_counts]);
 		bench->row_counts++;
 	}
 	free(copy);
@@ -198,8 +203,6 @@ run(Bench *bench, const HymtOptions *options, HymtError *error)
 
 	if (!hymt_model_open(&bench->model, options->model, &model_options, error))
 		return false;
-	if (device_options.max_context > bench->model.config.max_position)
-		device_options.max_context = bench->model.config.max_position;
 	for (int i = 0; i < bench->row_counts; i++)
 		if (bench->rows[i] > 256 && bench->rows[i] > device_options.max_rows)
 			device_options.max_rows = (int32_t) bench->rows[i];

@@ -229,16 +229,13 @@ window_for(int vocab)
 static bool
 run(Eval *eval, const HymtOptions *options, HymtError *error)
 {
-	HymtDeviceOptions device_options = options->device;
 	HymtLineWork work = {.context = eval, .start = start_line, .collect = collect_answer};
 	HymtModelOptions model_options = {.family = options->family};
 	bool		done = false;
 
 	if (!hymt_model_open(&eval->model, options->model, &model_options, error))
 		return false;
-	if (device_options.max_context > eval->model.config.max_position)
-		device_options.max_context = eval->model.config.max_position;
-	eval->device = ops->open(&eval->model, &device_options, error);
+	eval->device = ops->open(&eval->model, &options->device, error);
 	if (eval->device != NULL)
 		eval->scheduler = hymt_scheduler_open(ops, eval->device, eval->model.config.vocab, options->trace, error);
 	if (eval->scheduler != NULL)

@@ -13,8 +13,8 @@
 #include "model_parts.h"
 #include "prompts.h"
 #include "tokenizer.h"
+#include "utf8.h"
 
-#define MAX_TOKENIZER (1024u * 1024 * 1024)
 #define LAYER_PREFIX "model.layers."
 
 /* --- the model ---------------------------------------------------------------------------------------------------- */
@@ -143,12 +143,21 @@ added_content(const json_t *file, int id)
 static void
 print_quoted(const char *text)
 {
+	int			escaped = 0;
+
 	putchar('"');
 	for (; *text != '\0'; text++)
-		if ((unsigned char) *text < 0x20 || *text == 0x7F)
+	{
+		if (escaped == 0)
+			escaped = hymt_utf8_control(text);
+		if (escaped > 0)
+		{
 			printf("\\x%02x", (unsigned char) *text);
+			escaped--;
+		}
 		else
 			putchar(*text);
+	}
 	putchar('"');
 }
 
@@ -180,7 +189,7 @@ read_tokenizer_file(const char *directory)
 	HymtError	ignored;
 	json_t	   *json;
 
-	if (!hymt_file_read(&bytes, directory, "tokenizer.json", MAX_TOKENIZER, true, &ignored) || bytes.data == NULL)
+	if (!hymt_file_read(&bytes, directory, "tokenizer.json", HYMT_TOKENIZER_FILE_MAX, true, &ignored) || bytes.data == NULL)
 		return NULL;
 	json = hymt_json_object(bytes.data, bytes.length, "tokenizer.json", &ignored);
 	hymt_file_free(&bytes);
@@ -203,18 +212,7 @@ print_stop_ids(const HymtModel *model, const HymtTokenizer *tokenizer)
 static bool
 open_tokenizer(HymtTokenizer **tokenizer, const char *directory, HymtError *error)
 {
-	char	   *path = hymt_path_join(directory, "tokenizer.json");
-	bool		ok;
-
-	*tokenizer = NULL;
-	if (path == NULL)
-		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
-	ok = hymt_tokenizer_open(tokenizer, path, error);
-	free(path);
-	if (ok)
-		return true;
-	*tokenizer = NULL;
-	return error->failure == HYMT_FAILURE_MODEL_MISSING;
+	return hymt_tokenizer_open_model(tokenizer, directory, error) || error->failure == HYMT_FAILURE_MODEL_MISSING;
 }
 
 /* --- the command -------------------------------------------------------------------------------------------------- */
@@ -249,9 +247,7 @@ inspect(const char *directory, HymtFamily family)
 	if (tokenizer != NULL)
 		hymt_tokenizer_close(tokenizer);
 	hymt_model_close(&model);
-	if (fflush(stdout) != 0 || ferror(stdout))
-		return fail("cannot write to standard output");
-	return 0;
+	return 0;					/* main() sees to the output */
 }
 
 int

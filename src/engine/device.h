@@ -106,7 +106,7 @@ typedef struct HymtDeviceOptions
 	HymtIsa		isa;			/* AUTO: the best this machine has */
 	int			threads;		/* 0: from the affinity mask and the cgroup's cpu.max */
 	int			token_limit;	/* ids at or above it have no token: never chosen. 0: config.vocab */
-	int32_t		max_context;	/* longest sequence, tokens; 0: min(8192, config.max_position) */
+	int32_t		max_context;	/* longest sequence, tokens; 0: 8192; never more than config.max_position */
 	int32_t		max_rows;		/* rows per plan; 0: 256 */
 	int32_t		max_samples;	/* samples per plan; 0: max_rows */
 	int64_t		kv_bytes;		/* memory for pages; 0: the device's choice */

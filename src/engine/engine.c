@@ -33,18 +33,7 @@ report_model(void *context, int percent, const char *phase)
 static bool
 open_tokenizer(HymtEngine *engine, HymtError *error)
 {
-	static const char name[] = "/tokenizer.json";
-	size_t		length = strlen(engine->model.directory);
-	char	   *path = malloc(length + sizeof(name));
-	bool		done;
-
-	if (path == NULL)
-		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
-	memcpy(path, engine->model.directory, length);
-	memcpy(path + length, name, sizeof(name));
-	done = hymt_tokenizer_open(&engine->tokenizer, path, error);
-	free(path);
-	if (!done)
+	if (!hymt_tokenizer_open_model(&engine->tokenizer, engine->model.directory, error))
 		return false;
 	/* An id without a row of the embedding could not be computed. */
 	if (hymt_tokenizer_size(engine->tokenizer) > engine->model.config.vocab)
@@ -87,8 +76,6 @@ open_device(HymtEngine *engine, const HymtEngineOptions *options, HymtError *err
 
 	/* The embedding may have more rows than there are tokens; those must never be chosen. */
 	device.token_limit = hymt_tokenizer_size(engine->tokenizer);
-	if (device.max_context > engine->model.config.max_position)
-		device.max_context = engine->model.config.max_position;
 	engine->ops = &hymt_device_cpu;
 	engine->device = engine->ops->open(&engine->model, &device, error);
 	return engine->device != NULL;

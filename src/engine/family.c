@@ -15,6 +15,8 @@
 #include <strings.h>
 
 #include "../protocol/languages.h"
+#include "options.h"
+#include "utf8.h"
 
 #define README_LIMIT (1024 * 1024)
 #define MAX_NAME 100			/* bytes of a model's name */
@@ -205,7 +207,7 @@ presentable(const char *name)
 	if (length == 0 || length > MAX_NAME)
 		return false;
 	for (size_t i = 0; i < length; i++)
-		if ((unsigned char) name[i] < 0x20 || name[i] == 0x7F)
+		if (hymt_utf8_control(name + i) > 0)
 			return false;
 	string = json_stringn(name, length);	/* fails when it is not valid UTF-8 */
 	json_decref(string);
@@ -387,6 +389,10 @@ hymt_family_detect(HymtModel *model, const HymtModelTexts *texts, HymtFamily wis
 		return false;
 	read_readme(&readme, model->directory);
 	folder_name(folder, model->directory);
+	/* whoever asked for a family should know why another one's prompts are used */
+	if (model->family != HYMT_FAMILY_UNKNOWN && wish != HYMT_FAMILY_UNKNOWN && wish != model->family)
+		hymt_complain("the prompt family that was asked for, %s, is ignored: the model's hymt.json says %s",
+					  hymt_family_name(wish), hymt_family_name(model->family));
 	if (model->family == HYMT_FAMILY_UNKNOWN && wish != HYMT_FAMILY_UNKNOWN &&
 		!set_family(model, wish, "setting", "", error))
 		return false;

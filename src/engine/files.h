@@ -11,6 +11,9 @@
 
 #include "error.h"
 
+/* Bytes that a tokenizer.json may have; real ones have 10 to 20 MB. */
+#define HYMT_TOKENIZER_FILE_MAX ((size_t) 512 * 1024 * 1024)
+
 /* A file's bytes, malloc'ed; a zeroed struct is an absent file. */
 typedef struct HymtFileBytes
 {

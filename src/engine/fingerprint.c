@@ -23,7 +23,6 @@
 #define SCHEME "hymt fingerprint 1\n"
 #define BLOCKS 16
 #define BLOCK_BYTES 4096
-#define MAX_TOKENIZER (1024u * 1024 * 1024)
 
 static void
 add(SHA2_CTX *hash, const void *data, size_t length)
@@ -86,7 +85,7 @@ hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, HymtError *error
 	HymtFileBytes tokenizer;
 	SHA2_CTX	hash;
 
-	if (!hymt_file_read(&tokenizer, model->directory, "tokenizer.json", MAX_TOKENIZER, true, error))
+	if (!hymt_file_read(&tokenizer, model->directory, "tokenizer.json", HYMT_TOKENIZER_FILE_MAX, true, error))
 		return false;
 	SHA256Init(&hash);
 	add(&hash, SCHEME, strlen(SCHEME));

@@ -14,8 +14,6 @@
 #include "tokenizer_parts.h"
 #include "utf8.h"
 
-#define MAX_FILE ((size_t) 512 * 1024 * 1024)
-
 /* How much of a file there is for each token, with its share of the merges; only to size tables. */
 #define BYTES_PER_TOKEN 64
 
@@ -70,11 +68,11 @@ read_path(HymtFileBytes *bytes, const char *path, HymtError *error)
 	bool		ok;
 
 	if (slash == NULL)
-		return hymt_file_read(bytes, ".", path, MAX_FILE, false, error);
+		return hymt_file_read(bytes, ".", path, HYMT_TOKENIZER_FILE_MAX, false, error);
 	folder = strndup(path, (size_t) (slash - path) + 1);
 	if (folder == NULL)
 		return out_of_memory(error);
-	ok = hymt_file_read(bytes, folder, slash + 1, MAX_FILE, false, error);
+	ok = hymt_file_read(bytes, folder, slash + 1, HYMT_TOKENIZER_FILE_MAX, false, error);
 	free(folder);
 	return ok;
 }
@@ -114,6 +112,20 @@ hymt_tokenizer_open(HymtTokenizer **tokenizer, const char *path, HymtError *erro
 	}
 	*tokenizer = opened;
 	return true;
+}
+
+bool
+hymt_tokenizer_open_model(HymtTokenizer **tokenizer, const char *directory, HymtError *error)
+{
+	char	   *path = hymt_path_join(directory, "tokenizer.json");
+	bool		ok;
+
+	*tokenizer = NULL;
+	if (path == NULL)
+		return out_of_memory(error);
+	ok = hymt_tokenizer_open(tokenizer, path, error);
+	free(path);
+	return ok;
 }
 
 void

@@ -28,6 +28,8 @@ extern void hymt_ids_free(HymtIds *list);
 
 /* Read `path` (a tokenizer.json). The tokenizer must be given to hymt_tokenizer_close(). */
 extern bool hymt_tokenizer_open(HymtTokenizer **tokenizer, const char *path, HymtError *error);
+/* The same for the tokenizer.json of a model directory. */
+extern bool hymt_tokenizer_open_model(HymtTokenizer **tokenizer, const char *directory, HymtError *error);
 extern void hymt_tokenizer_close(HymtTokenizer *tokenizer);
 
 /*
