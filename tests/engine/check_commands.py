@@ -17,6 +17,7 @@ def check_usage():
         "unknown command": ["dance"],
         "unknown option": ["eval", "--model", VECTOR, "--loud"],
         "no model": ["eval"],
+        "empty model": ["eval", "--model", ""],
         "stray argument": ["eval", "--model", VECTOR, "stray"],
         "unknown precision": ["eval", "--model", VECTOR, "--precision", "int8"],
         "unknown instruction set": ["eval", "--model", VECTOR, "--isa", "mmx"],
@@ -25,6 +26,7 @@ def check_usage():
         "unknown family": ["translate", "--model", DEMO, "--from", "en", "--to", "zh", "--family", "x"],
         "no languages": ["translate", "--model", DEMO],
         "rows 0": ["bench", "--model", VECTOR, "--rows", "1,0"],
+        "65 rows": ["bench", "--model", VECTOR, "--rows", ",".join(["1"] * 65)],
         "serve without socket": ["serve", "--model", DEMO],
         "serve on no socket": ["serve", "--model", DEMO, "--fd", "0"],
     }
@@ -48,7 +50,14 @@ def check_failures():
     with open("/dev/full", "wb") as full:
         done = subprocess.run([ENGINE, "eval", "--model", VECTOR], input=b'{"ids":[1]}\n', stdout=full,
                               stderr=subprocess.PIPE, check=False)
-    check("full disk behind the standard output", done.returncode == 1 and done.stderr != b"")
+        check("full disk behind the standard output", done.returncode == 1 and done.stderr != b"")
+        done = subprocess.run([ENGINE, "inspect", "--model", DEMO], stdout=full, stderr=subprocess.PIPE, check=False)
+        check("full disk behind inspect, said once", done.returncode == 1 and done.stderr.count(b"\n") == 1, str(done))
+    code, out, err = run(["inspect", "--model", DEMO, "--family", "hy-mt2"])
+    check("a family that hymt.json overrides is told of", code == 0 and b"hy-mt1.5" in out and "hy-mt2" in err and
+          "hymt.json" in err, err)
+    code, out, err = run(["inspect", "--model", DEMO, "--family", "hy-mt1.5"])
+    check("the family that hymt.json names is not", code == 0 and err == "", err)
     for name, redirection, wanted in (("output", ">&-", 1), ("input", "<&-", 1), ("error output", "2>&-", 0)):
         command = f'"$0" eval --model {VECTOR} --trace "$1/trace" {redirection}'
         with tempfile.TemporaryDirectory() as folder:

@@ -405,6 +405,12 @@ test_generation_config(void **state)
 	expect_failure("stop id", directory, BROKEN, GENERATION);
 	write_text(directory, GENERATION, "{\"repetition_penalty\": 0}");
 	expect_failure("penalty", directory, BROKEN, "repetition_penalty");
+	write_text(directory, GENERATION, "{\"repetition_penalty\": 1e-50}");
+	expect_failure("penalty that is 0 in single precision", directory, BROKEN, "repetition_penalty");
+	write_text(directory, GENERATION, "{\"repetition_penalty\": 10.5}");
+	expect_failure("penalty", directory, BROKEN, "repetition_penalty");
+	write_text(directory, GENERATION, "{\"repetition_penalty\": 10}");
+	check_stop_ids(directory, 1, 2, 0, 10);
 	write_text(directory, GENERATION, "{\"repetition_penalty\": ");
 	expect_failure("broken JSON", directory, BROKEN, GENERATION);
 }
@@ -511,6 +517,31 @@ test_missing_files(void **state)
 	assert_int_equal(remove(path), 0);
 	assert_int_equal(mkdir(path, 0755), 0);
 	expect_failure("config is a directory", directory, HYMT_FAILURE_MODEL_UNREADABLE, CONFIG);
+}
+
+/* A link that leads nowhere is not the absence of a file. */
+static void
+test_dangling_links(void **state)
+{
+	static const char *const names[] = {CONFIG, GENERATION, "hymt.json", "tokenizer.json", SINGLE,
+		"model.safetensors.index.json"};
+
+	(void) state;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+	{
+		const char *directory = small_model("links");
+		char		path[PATH_BYTES + 64];
+
+		if (i == 5)
+		{
+			snprintf(path, sizeof path, "%s/" SINGLE, directory);
+			assert_int_equal(remove(path), 0);
+		}
+		snprintf(path, sizeof path, "%s/%s", directory, names[i]);
+		remove(path);
+		assert_int_equal(symlink("../blobs/none", path), 0);
+		expect_failure(names[i], directory, HYMT_FAILURE_MODEL_UNREADABLE, names[i]);
+	}
 }
 
 static void
@@ -652,6 +683,8 @@ test_hymt_json(void **state)
 		{"{\"name\": 1}", "name"},
 		{"{\"name\": \"\"}", "name"},
 		{"{\"name\": \"two\\nlines\"}", "name"},
+		{"{\"name\": \"two\\u2028lines\"}", "name"},
+		{"{\"name\": \"\\u009b1m\"}", "name"},
 		{"{\"prompts\": \"hy-mt2\", \"prompts\": \"hy-mt1.5\"}", "duplicate"},
 	};
 	const char *directory = small_model("settings");
@@ -867,6 +900,8 @@ test_long_messages(void **state)
 	}
 	hymt_fail(&error, HYMT_FAILURE_INTERNAL, "a\nb\x1B[1m \xFF %.2s%.1s|\xE4\xB8", "中", "ü");
 	assert_string_equal(error.message, "a?b?[1m ? ??|?");
+	hymt_fail(&error, HYMT_FAILURE_INTERNAL, "\x7F|\xC2\x9B|\xC2\x85|\u00A0|\u2028|\u2029|\u202F|\xC2");
+	assert_string_equal(error.message, "?|?|?|\u00A0|?|?|\u202F|?");
 	hymt_fail(&error, HYMT_FAILURE_INTERNAL, "inner");
 	hymt_fail(&error, HYMT_FAILURE_NUMERIC, "outer: %s", error.message);
 	assert_string_equal(error.message, "outer: inner");
@@ -886,6 +921,7 @@ main(void)
 		cmocka_unit_test(test_refuses_misaligned_weights),
 		cmocka_unit_test(test_ignores_a_tied_models_head),
 		cmocka_unit_test(test_missing_files),
+		cmocka_unit_test(test_dangling_links),
 		cmocka_unit_test(test_unreadable_files),
 		cmocka_unit_test(test_family_from_folder),
 		cmocka_unit_test(test_family_order),
