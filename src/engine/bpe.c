@@ -11,6 +11,7 @@
 #include <sys/random.h>
 
 #define NO_TOKEN (-1)
+#define HIDDEN_TOKEN (-2)		/* in the tables, in place of the id of a token that no text may become */
 #define ABSENT UINT32_MAX		/* length of a token that an id has not */
 #define NO_PAIR UINT64_MAX		/* key of an empty slot of the merge table */
 #define MAX_MERGES (1 << 26)
@@ -217,7 +218,7 @@ find_merge(const HymtBpe *bpe, int32_t left, int32_t right)
 	for (size_t i = pair_slot(bpe, pair);; i = (i + 1) & bpe->merges_mask)
 	{
 		if (bpe->merges[i].pair == pair)
-			return &bpe->merges[i];
+			return bpe->merges[i].id != HIDDEN_TOKEN ? &bpe->merges[i] : NULL;
 		if (bpe->merges[i].pair == NO_PAIR)
 			return NULL;
 	}
@@ -534,6 +535,22 @@ hymt_bpe_finish(HymtBpe *bpe, bool ignore_merges)
 	bpe->joined_capacity = 0;
 }
 
+bool
+hymt_bpe_hide(HymtBpe *bpe, const unsigned char *special, HymtError *error)
+{
+	for (int byte = 0; byte < 256; byte++)
+		if (bpe->byte_ids[byte] >= 0 && special[bpe->byte_ids[byte]])
+			return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
+							 "the token of byte %d is marked as a control token (id %d)", byte, bpe->byte_ids[byte]);
+	for (size_t i = 0; i <= bpe->slots_mask; i++)
+		if (bpe->slots[i].id >= 0 && special[bpe->slots[i].id])
+			bpe->slots[i].id = HIDDEN_TOKEN;
+	for (size_t i = 0; i <= bpe->merges_mask; i++)
+		if (bpe->merges[i].pair != NO_PAIR && special[bpe->merges[i].id])
+			bpe->merges[i].id = HIDDEN_TOKEN;
+	return true;
+}
+
 HymtJsonText
 hymt_bpe_spelling(const HymtBpe *bpe, int64_t id)
 {
@@ -698,7 +715,7 @@ merge_symbols(const HymtBpe *bpe, HymtBpeScratch *scratch, int32_t count)
 	}
 }
 
-/* The token that is exactly this piece, or NO_TOKEN. */
+/* The token that is exactly this piece; negative when there is none, or none that a text may become. */
 static int32_t
 find_piece(const HymtBpe *bpe, HymtBpeScratch *scratch, const char *piece, size_t length)
 {
@@ -720,7 +737,7 @@ hymt_bpe_encode(const HymtBpe *bpe, HymtBpeScratch *scratch, const char *piece, 
 	{
 		int32_t		id = find_piece(bpe, scratch, piece, length);
 
-		if (id != NO_TOKEN)
+		if (id >= 0)
 			return hymt_ids_append(ids, id);
 	}
 	for (size_t i = 0; i < length; i++)

@@ -44,6 +44,13 @@ extern void hymt_bpe_finish(HymtBpe *bpe, bool ignore_merges);
  */
 extern bool hymt_bpe_add_outside(HymtBpe *bpe, const HymtJsonText *spelling, int64_t id, HymtError *error);
 
+/*
+ * Hide the tokens of the vocabulary that are marked in special[hymt_bpe_size(bpe)]: no text is encoded to them from now
+ * on, nor are merges that lead to them followed. Comes when everything has been added. False when one is the token of a
+ * single byte, without which texts cannot be encoded.
+ */
+extern bool hymt_bpe_hide(HymtBpe *bpe, const unsigned char *special, HymtError *error);
+
 /* The spelling of an id; data is NULL when it has none. Any id may be asked for. */
 extern HymtJsonText hymt_bpe_spelling(const HymtBpe *bpe, int64_t id);
 

@@ -24,12 +24,15 @@ typedef struct Reader
 	char	   *added_tokens;
 	char	   *merges;
 
+	bool		seen_added_tokens;
 	bool		seen_model;
 	bool		seen_normalizer;
 	bool		seen_pretokenizer;
 	bool		seen_decoder;
 	bool		seen_vocab;
 	bool		seen_merges;
+	bool		seen_type;
+	bool		seen_ignore_merges;
 	bool		byte_level;		/* the ByteLevel step of the pre-tokenizer, which is the last one */
 	int			decoders;
 	bool		ignore_merges;
@@ -427,14 +430,15 @@ read_model_member(Reader *reader, const HymtJsonText *key)
 	};
 
 	if (hymt_json_text_is(key, "type"))
-		return read_type(reader);
+		return once(reader, &reader->seen_type, "type") && read_type(reader);
 	if (hymt_json_text_is(key, "vocab"))
 		return once(reader, &reader->seen_vocab, "vocab") && read_vocab(reader);
 	if (hymt_json_text_is(key, "merges"))
 		return once(reader, &reader->seen_merges, "merges") &&
 			(reader->seen_vocab ? read_merges(reader) : put_off(reader, &reader->merges));
 	if (hymt_json_text_is(key, "ignore_merges"))
-		return read_boolean(reader, &reader->ignore_merges);
+		return once(reader, &reader->seen_ignore_merges, "ignore_merges") &&
+			read_boolean(reader, &reader->ignore_merges);
 	for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++)
 		if (hymt_json_text_is(key, off[i]))
 			return read_off(reader, key);
@@ -552,7 +556,8 @@ mark_special(Reader *reader)
 	for (size_t i = 0; i < tokenizer->added_count; i++)
 		if (tokenizer->added[i].special)
 			tokenizer->special[tokenizer->added[i].id] = 1;
-	return true;
+	/* some files list control tokens in the vocabulary, too, where a user's text would find them */
+	return hymt_bpe_hide(tokenizer->bpe, tokenizer->special, reader->error);
 }
 
 /* --- the file ------------------------------------------------------------------------------------------------ */
@@ -569,7 +574,7 @@ read_member(Reader *reader, const HymtJsonText *key)
 	if (hymt_json_text_is(key, "decoder"))
 		return once(reader, &reader->seen_decoder, "decoder") && read_decoder(reader);
 	if (hymt_json_text_is(key, "added_tokens"))
-		return put_off(reader, &reader->added_tokens);
+		return once(reader, &reader->seen_added_tokens, "added_tokens") && put_off(reader, &reader->added_tokens);
 	return skip(reader);
 }
 

@@ -245,6 +245,34 @@ test_ignore_merges(void **state)
 	hymt_tokenizer_close(tokenizer);
 }
 
+/*
+ * A control token that is in the vocabulary as well, so that a piece of text, or merges, would give it: neither does,
+ * and what it is made of stands in its place. Tokens that are made of it cannot be reached either.
+ */
+static void
+test_control_tokens_in_the_vocabulary(void **state)
+{
+	static const char *const options[] = {"\"ignore_merges\":true,", "\"ignore_merges\":false,"};
+	static const char *const added = "[{\"id\":9,\"content\":\"abc\",\"special\":true},"
+		"{\"id\":12,\"content\":\"aa\",\"special\":false}]";
+
+	(void) state;
+	for (int i = 0; i < 2; i++)
+	{
+		HymtTokenizer *tokenizer = open_parts((Parts){.options = options[i], .added = added});
+		int32_t		id = 9;
+
+		assert_true(hymt_tokenizer_is_special(tokenizer, 9));
+		assert_int_equal(hymt_tokenizer_added_id(tokenizer, "abc"), 9);
+		assert_string_equal(encode(tokenizer, "abc", 3), "0 8");
+		assert_string_equal(encode(tokenizer, "ab", 2), "7");
+		assert_string_equal(encode(tokenizer, "aa", 2), "12");
+		assert_string_equal(encode(tokenizer, "abcd", 4), i == 0 ? "11" : "0 8 3");
+		assert_decodes(tokenizer, &id, 1, "", 0);
+		hymt_tokenizer_close(tokenizer);
+	}
+}
+
 static void
 test_merge_lists(void **state)
 {
@@ -538,6 +566,7 @@ test_files_of_another_kind(void **state)
 		{{.pretokenizer = SPLIT("{\"Glob\":\"*\"}")}, "\"Glob\""},
 		{{.pretokenizer = SPLIT("{\"String\":\"\"}")}, "empty"},
 		{{.pretokenizer = SPLIT("{\"Regex\":\"\\\\w+\"}")}, "\\w"},
+		{{.added = "[{\"id\":0,\"content\":\"a\",\"special\":true}]"}, "byte 97"},
 		{{.decoder = "null"}, "decoder"},
 		{{.decoder = "{\"type\":\"WordPiece\"}"}, "decoder \"WordPiece\""},
 		{{.decoder = "{\"type\":\"Sequence\",\"decoders\":[]}"}, "decoder"},
@@ -597,6 +626,9 @@ test_files_that_are_broken(void **state)
 		{{.vocab = "{\"\":0,\"a\":1}", .merges = "[[\"\",\"a\"]]"}, "empty"},
 		{{.options = "\"vocab\":{\"a\":1},"}, "twice"},
 		{{.options = "\"merges\":[],"}, "twice"},
+		{{.options = "\"type\":\"BPE\","}, "twice"},
+		{{.options = "\"ignore_merges\":true,\"ignore_merges\":true,"}, "twice"},
+		{{.normalizer = "null,\"added_tokens\":[]"}, "twice"},
 		{{.options = "\"ignore_merges\":1,"}, "true or false"},
 		{{.added = "[{\"id\":1,\"content\":\"<s>\"}]"}, "id 1"},
 		{{.added = "[{\"id\":30,\"content\":\"ab\"}]"}, "id 30"},
@@ -740,6 +772,7 @@ main(void)
 		cmocka_unit_test(test_qwen_vectors),
 		cmocka_unit_test(test_merge_order),
 		cmocka_unit_test(test_ignore_merges),
+		cmocka_unit_test(test_control_tokens_in_the_vocabulary),
 		cmocka_unit_test(test_merge_lists),
 		cmocka_unit_test(test_against_slow_merging),
 		cmocka_unit_test(test_long_words),
