@@ -2,15 +2,18 @@
  * cmd_tokenize.c: hymt-engine tokenize: text to ids and back, JSON lines.
  *
  * Runs in the engine program. Needs nothing of the model but its tokenizer.json: it is how the tokenizer is compared
- * with a reference. Each line is answered before the next is read.
+ * with a reference. Each line is answered as soon as it is there.
  */
-#include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cmd.h"
-#include "files.h"
+#include "lines.h"
 #include "tokenizer.h"
+
+/* Lines answered at a time; they are not computed together, only written. */
+#define WINDOW 16
 
 static const char usage[] =
 "hymt-engine tokenize --model DIR\n"
@@ -127,77 +130,68 @@ answer_line(const HymtTokenizer *tokenizer, const char *line, size_t length, Hym
 	return answer;
 }
 
-/* Write an answer, or the error when it is NULL; false for the latter. */
+/* Append an answer, or the error when it is NULL; false for the latter. */
 static bool
-write_answer(json_t *answer, const HymtError *error)
+append_answer(json_t *answer, const HymtError *error, HymtBytes *output)
 {
+	static const char fallback[] = "{\"error\": \"out of memory\"}";
 	bool		good = answer != NULL;
 	char	   *text;
 
 	if (!good)
 		answer = json_pack("{s:s}", "error", error->message);
+	/* messages are UTF-8, and so are texts: only memory can be lacking */
 	text = answer != NULL ? json_dumps(answer, 0) : NULL;
-	/* a message that quotes half a character of the request cannot be written, nor anything without memory */
-	if (text == NULL)
+	if (text == NULL || !hymt_bytes_append(output, text, strlen(text)))
+	{
 		good = false;
-	puts(text != NULL ? text : "{\"error\": \"the answer cannot be written as JSON\"}");
+		(void) hymt_bytes_append(output, fallback, sizeof(fallback) - 1);
+	}
 	free(text);
 	json_decref(answer);
 	return good;
 }
 
-/* Answer all lines of the standard input; false when anything failed. */
-static bool
-answer_lines(const HymtTokenizer *tokenizer)
+typedef struct Tokenize
 {
-	char	   *line = NULL;
-	size_t		capacity = 0;
-	ssize_t		length;
-	bool		good = true;
+	HymtTokenizer *tokenizer;
+	bool		failed;
+} Tokenize;
 
-	errno = 0;
-	while ((length = getline(&line, &capacity, stdin)) >= 0)
-	{
-		HymtError	error;
-		json_t	   *answer = answer_line(tokenizer, line, (size_t) length, &error);
+static bool
+start_line(void *context, uint64_t number, const char *line, size_t length, HymtBytes *output)
+{
+	Tokenize   *tokenize = context;
+	json_t	   *answer = NULL;
+	HymtError	error;
 
-		good = write_answer(answer, &error) && good;
-		/* whoever waits for this answer before the next request gets it; main() reports what cannot be written */
-		if (fflush(stdout) != 0)
-			break;
-		errno = 0;
-	}
-	if (ferror(stdin) || (length < 0 && errno == ENOMEM))
-	{
-		hymt_complain("cannot read the standard input: %s", strerror(errno));
-		good = false;
-	}
-	free(line);
-	return good && !ferror(stdout);
+	(void) number;
+	if (line == NULL)
+		hymt_fail(&error, HYMT_FAILURE_BAD_REQUEST, "request: longer than %zu bytes", HYMT_LINE_MAX);
+	else
+		answer = answer_line(tokenize->tokenizer, line, length, &error);
+	if (!append_answer(answer, &error, output))
+		tokenize->failed = true;
+	return false;
 }
 
 int
 hymt_cmd_tokenize(int argc, char **argv)
 {
 	HymtOptions options;
-	HymtTokenizer *tokenizer = NULL;
+	Tokenize	tokenize = {0};
+	HymtLineWork work = {.context = &tokenize, .event_fd = -1, .window = WINDOW, .start = start_line};
 	HymtError	error;
-	char	   *path;
 	int			code;
+	bool		done = false;
 
 	if (!hymt_options_parse(&options, argc, argv, usage, NULL, &code))
 		return code;
-	path = hymt_path_join(options.model, "tokenizer.json");
-	if (path == NULL)
-		hymt_fail(&error, HYMT_FAILURE_NO_MEMORY, "out of memory");
-	else
-		hymt_tokenizer_open(&tokenizer, path, &error);
-	free(path);
-	code = 1;
-	if (tokenizer == NULL)
+	if (!hymt_tokenizer_open_model(&tokenize.tokenizer, options.model, &error))
 		hymt_complain("%s", error.message);
-	else if (answer_lines(tokenizer))
-		code = 0;
-	hymt_tokenizer_close(tokenizer);
-	return hymt_options_close(&options) ? code : 1;
+	else
+		done = hymt_lines_run(&work);
+	hymt_tokenizer_close(tokenize.tokenizer);
+	done = hymt_options_close(&options) && done;
+	return done && !tokenize.failed ? 0 : 1;
 }

@@ -74,7 +74,12 @@ next_line(Lines *lines)
 
 		newline = memchr(begin + lines->searched, '\n', length - lines->searched);
 		if (newline != NULL)
+		{
+			/* the newline of a line that is too long may come in the same piece as what makes it so */
+			if (newline - begin > (ssize_t) HYMT_LINE_MAX)
+				lines->skipping = true;
 			return newline - begin;
+		}
 	}
 	lines->searched = length;
 	if (length > HYMT_LINE_MAX)
@@ -158,7 +163,7 @@ collect_answers(Lines *lines)
 	HymtBytes	text = {0};
 	uint64_t	number;
 
-	while (lines->work->collect(lines->work->context, &number, &text))
+	while (lines->work->scheduler != NULL && lines->work->collect(lines->work->context, &number, &text))
 	{
 		Answer	   *answer = answer_of(lines, number);
 
@@ -202,7 +207,8 @@ answer_all(Lines *lines)
 
 		take_lines(lines);
 		reading = !lines->input_ended && window_has_room(lines);
-		busy = hymt_scheduler_run(lines->work->scheduler, !reading);
+		if (lines->work->scheduler != NULL)
+			busy = hymt_scheduler_run(lines->work->scheduler, !reading);
 		collect_answers(lines);
 		if (!write_answers(lines))
 		{

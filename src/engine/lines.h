@@ -10,13 +10,13 @@
 #include "../protocol/frames.h"
 #include "scheduler.h"
 
-/* A longer line is not even stored. */
+/* A line of more bytes, its newline not counted, is not even stored. */
 #define HYMT_LINE_MAX ((size_t) 16 * 1024 * 1024)
 
 typedef struct HymtLineWork
 {
 	void	   *context;
-	HymtScheduler *scheduler;
+	HymtScheduler *scheduler;	/* NULL when start() answers every line; collect() is not called then */
 	int			event_fd;		/* the device's */
 	int			window;			/* lines read and not yet answered, at most: what bounds the memory */
 

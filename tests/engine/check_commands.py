@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.dirname(__file__))
 from harness import DEMO, ENGINE, check, demo_cases, eval_lines, finish, run
@@ -167,6 +168,49 @@ def check_translate_dialogue():
     check("translate: line by line", good and process.stdout.read() == b"" and process.wait() == 0)
 
 
+def check_long_lines():
+    """One byte more than a line may have, its newline in the same piece as the byte or in a later one."""
+    limit = 16 * 1024 * 1024
+    good = b'{"text": "a word"}'
+    longest = b'{"ids": [1]' + b" " * (limit - 12) + b"}"
+    answers = []
+    for line in (longest, longest[:-1] + b" }"):
+        with tempfile.TemporaryFile() as file:
+            file.write(line + b"\n" + good + b"\n")
+            file.seek(0)
+            done = subprocess.run([ENGINE, "tokenize", "--model", DEMO], stdin=file, capture_output=True, check=False)
+        answers.append([done.returncode] + [list(json.loads(text)) for text in done.stdout.splitlines()])
+    process = subprocess.Popen([ENGINE, "tokenize", "--model", DEMO], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdin.write(longest[:-1] + b" }")
+    process.stdin.flush()
+    time.sleep(1)
+    process.stdin.write(b"\n" + good)
+    out = process.communicate()[0]
+    answers.append([process.returncode] + [list(json.loads(text)) for text in out.splitlines()])
+    check("tokenize: a line as long as may be, and longer ones", answers == [
+        [0, ["text"], ["ids"]], [1, ["error"], ["ids"]], [1, ["error"], ["ids"]]], str(answers))
+
+
+def check_tokenize():
+    """Line by line, as a dialogue; bad lines beside good ones."""
+    process = subprocess.Popen([ENGINE, "tokenize", "--model", DEMO], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    good = True
+    for text in ("a word", "", "\0", "中文"):
+        process.stdin.write((json.dumps({"text": text}) + "\n").encode())
+        process.stdin.flush()
+        ids = json.loads(process.stdout.readline())
+        process.stdin.write((json.dumps(ids) + "\r\n").encode())
+        process.stdin.flush()
+        good = good and json.loads(process.stdout.readline()) == {"text": text}
+    process.stdin.close()
+    check("tokenize: there and back, line by line", good and process.stdout.read() == b"" and process.wait() == 0)
+    bad = ["", "{", "[]", "{}", '{"text": 1}', '{"ids": [-1]}', '{"ids": ["x"]}', '{"text": "", "ids": []}', '"\xff"']
+    code, out, err = run(["tokenize", "--model", DEMO], "\n".join(bad + ['{"text": ""}']).encode("latin-1"))
+    answers = [list(json.loads(line)) for line in out.splitlines()]
+    check("tokenize: bad lines", code == 1 and answers == [["error"]] * len(bad) + [["ids"]] and err == "",
+          f"{answers} {err}")
+
+
 def check_bench():
     code, out, err = run(["bench", "--model", VECTOR, "--rows", "1,4", "--prompt", "20", "--new", "8"])
     table = [line.split() for line in out.decode().splitlines()[-2:]]
@@ -181,5 +225,7 @@ if __name__ == "__main__":
     check_eval_edges()
     check_translate_lines()
     check_translate_dialogue()
+    check_tokenize()
+    check_long_lines()
     check_bench()
     finish()
