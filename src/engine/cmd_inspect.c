@@ -189,7 +189,8 @@ read_tokenizer_file(const char *directory)
 	HymtError	ignored;
 	json_t	   *json;
 
-	if (!hymt_file_read(&bytes, directory, "tokenizer.json", HYMT_TOKENIZER_FILE_MAX, true, &ignored) || bytes.data == NULL)
+	if (!hymt_file_read(&bytes, directory, "tokenizer.json", HYMT_TOKENIZER_FILE_MAX, true, &ignored) ||
+		bytes.data == NULL)
 		return NULL;
 	json = hymt_json_object(bytes.data, bytes.length, "tokenizer.json", &ignored);
 	hymt_file_free(&bytes);

@@ -18,9 +18,9 @@ static const char usage[] =
 "hymt-engine translate --model DIR --from CODE --to CODE [OPTIONS]\n"
 "\n"
 "Translates each line of the standard input and writes one line for it, in the same order. Lines that are empty or\n"
-"blank come back as they are. A carriage return at the end of a line stays there. A line break inside an answer becomes\n"
-"a space. A line that cannot be translated gives an empty line, a message with its number on the standard error, and\n"
-"exit code 1 at the end.\n"
+"blank come back as they are. A carriage return at the end of a line stays there. A line break inside an answer\n"
+"becomes a space. A line that cannot be translated gives an empty line, a message with its number on the standard\n"
+"error, and exit code 1 at the end.\n"
 "\n"
 "  --from CODE           language of the lines: en, zh, zh-Hant, de ...\n"
 "  --to CODE             language wanted\n";

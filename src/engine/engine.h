@@ -46,8 +46,9 @@ extern void hymt_engine_close(HymtEngine *engine);
 extern const HymtLanguage *hymt_engine_language(const HymtEngine *engine, const char *code, HymtError *error);
 
 /*
- * Start a translation. `id` comes back in the answer; the codes must be canonical. Fails with LANGUAGE, TOO_LONG (never a
- * cut), BAD_TEXT, NO_MEMORY, MODEL_UNSUPPORTED (no prompt for its family), INTERNAL (a pattern of the tokenizer gave up).
+ * Start a translation. `id` comes back in the answer; the codes must be canonical. Fails with LANGUAGE, TOO_LONG (never
+ * a cut), BAD_TEXT, NO_MEMORY, MODEL_UNSUPPORTED (no prompt for its family), INTERNAL (a pattern of the tokenizer gave
+ * up on the text).
  * max_new 0: max(64, ratio of the target language × tokens of the text), at most what the context leaves, which must be
  * at least 16.
  */

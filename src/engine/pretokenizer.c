@@ -34,6 +34,7 @@ struct HymtPretokenizer
 typedef struct Cutter
 {
 	const char *text;
+	size_t		most;			/* pieces, before it stops */
 	pcre2_match_data *match;
 	pcre2_match_context *limits;
 	HymtError  *error;
@@ -209,7 +210,7 @@ cut_piece(Cutter *cutter, const pcre2_code *code, HymtPiece piece, HymtPieces *p
 	size_t		done = 0;		/* end of the last match */
 	bool		matched = false;
 
-	while (from <= piece.length)
+	while (from <= piece.length && pieces->count <= cutter->most)
 	{
 		const PCRE2_SIZE *bounds = pcre2_get_ovector_pointer(cutter->match);
 		int			found = search(cutter, code, subject, piece.length, from);
@@ -248,21 +249,23 @@ run_steps(const HymtPretokenizer *pretokenizer, Cutter *cutter, size_t length, H
 		HymtPieces	cut = {0};
 		bool		ok = true;
 
-		for (size_t i = 0; ok && i < pieces->count; i++)
+		for (size_t i = 0; ok && i < pieces->count && cut.count <= cutter->most; i++)
 			ok = cut_piece(cutter, pretokenizer->steps[step], pieces->pieces[i], &cut);
 		hymt_pieces_free(pieces);
 		*pieces = cut;
 		if (!ok)
 			return false;
+		if (pieces->count > cutter->most)
+			break;				/* later steps only make more of them */
 	}
 	return true;
 }
 
 bool
-hymt_pretokenizer_split(const HymtPretokenizer *pretokenizer, const char *text, size_t length, HymtPieces *pieces,
-						HymtError *error)
+hymt_pretokenizer_split(const HymtPretokenizer *pretokenizer, const char *text, size_t length, size_t most,
+						HymtPieces *pieces, HymtError *error)
 {
-	Cutter		cutter = {.text = text, .error = error};
+	Cutter		cutter = {.text = text, .most = most, .error = error};
 	uint64_t	limit = MATCH_LIMIT_BASE + (uint64_t) length * MATCH_LIMIT_PER_BYTE;
 	bool		ok = false;
 

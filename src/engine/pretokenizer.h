@@ -43,8 +43,9 @@ extern void hymt_pieces_free(HymtPieces *list);
 /*
  * Cut a text (well-formed UTF-8, at most INT32_MAX bytes) into pieces, which together are the whole text in order.
  * *pieces must be empty; on success its holder frees it. A pattern that takes too long on the text is an error.
+ * It stops once there are more than `most` pieces: the whole text would then give more as well.
  */
-extern bool hymt_pretokenizer_split(const HymtPretokenizer *pretokenizer, const char *text, size_t length,
+extern bool hymt_pretokenizer_split(const HymtPretokenizer *pretokenizer, const char *text, size_t length, size_t most,
 									HymtPieces *pieces, HymtError *error);
 
 #endif							/* HYMT_PRETOKENIZER_H */

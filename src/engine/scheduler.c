@@ -489,7 +489,7 @@ rows_left(const Sequence *sequence)
 	return sequence->prompt_count - sequence->computed - sequence->share;
 }
 
-/* Raise a sequence's share by up to `rows`, all of which its prompt has left; returns whether there was room for them. */
+/* Raise a sequence's share by up to `rows`, all of which its prompt has left; returns whether there was room for all. */
 static bool
 give_rows(Room *room, Sequence *sequence, int32_t rows)
 {

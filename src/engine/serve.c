@@ -42,7 +42,7 @@
 #define OUTPUT_MAX ((size_t) 64 * 1024 * 1024)
 
 #define READ_BYTES 65536
-/* So that a flood of requests, or of long ones, does not keep steps from being submitted and heartbeats from going out. */
+/* So that a flood of requests, or of long ones, delays neither steps nor heartbeats. */
 #define READS_PER_TURN 16
 #define TAKE_MS 100
 #define BUSY_BEAT_MS 500		/* the worker is promised one a second */

@@ -147,13 +147,14 @@ too_many_ids(size_t limit, HymtError *error)
 }
 
 /*
- * Whether a text must give more than `limit` ids, each standing for the longest token. (Bytes that the vocabulary lacks
- * give none; a text of which so much would be left out is not worth a closer look.)
+ * Whether a text must give more than `limit` ids, even if each stands for the longest token, and for `shrinks` times as
+ * much before normalisation. (Bytes that the vocabulary lacks give none, nor do pieces that consist of them. A text of
+ * which so much would be left out is not worth a closer look.)
  */
 static bool
-surely_longer(const HymtTokenizer *tokenizer, size_t length, size_t limit)
+surely_longer(const HymtTokenizer *tokenizer, size_t length, size_t shrinks, size_t limit)
 {
-	size_t		longest = hymt_bpe_longest(tokenizer->bpe) * (tokenizer->nfc ? NFC_SHRINKS : 1);
+	size_t		longest = hymt_bpe_longest(tokenizer->bpe) * shrinks;
 
 	return longest > 0 && length / longest > limit;
 }
@@ -168,8 +169,16 @@ encode_pieces(const HymtTokenizer *tokenizer, const char *text, size_t length, s
 	size_t		before = ids->count;
 	bool		ok = true;
 
-	if (!hymt_pretokenizer_split(tokenizer->pretokenizer, text, length, &pieces, error))
+	/* once more, now that it is known what normalisation has made of it */
+	if (surely_longer(tokenizer, length, 1, limit))
+		return too_many_ids(limit, error);
+	if (!hymt_pretokenizer_split(tokenizer->pretokenizer, text, length, limit, &pieces, error))
 		return false;
+	if (pieces.count > limit)
+	{
+		hymt_pieces_free(&pieces);
+		return too_many_ids(limit, error);
+	}
 	for (size_t i = 0; ok && i < pieces.count && ids->count - before <= limit; i++)
 		ok = hymt_bpe_encode(tokenizer->bpe, &scratch, text + pieces.pieces[i].start, pieces.pieces[i].length, ids);
 	hymt_bpe_scratch_free(&scratch);
@@ -199,7 +208,7 @@ hymt_tokenizer_encode_limited(const HymtTokenizer *tokenizer, const char *text, 
 		return true;
 	if (length > MAX_TEXT)
 		return hymt_fail(error, HYMT_FAILURE_TOO_LONG, "text of %zu bytes is longer than %zu", length, MAX_TEXT);
-	if (surely_longer(tokenizer, length, limit))
+	if (surely_longer(tokenizer, length, tokenizer->nfc ? NFC_SHRINKS : 1, limit))
 		return too_many_ids(limit, error);
 	valid = hymt_utf8_valid(text, length);
 	if (valid < length)

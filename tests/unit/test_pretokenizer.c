@@ -54,7 +54,7 @@ assert_pieces(const HymtPretokenizer *pretokenizer, const char *text, const char
 	size_t		used = 0;
 	size_t		next = 0;
 
-	if (!hymt_pretokenizer_split(pretokenizer, text, strlen(text), &pieces, &error))
+	if (!hymt_pretokenizer_split(pretokenizer, text, strlen(text), SIZE_MAX, &pieces, &error))
 		fail_msg("%s", error.message);
 	for (size_t i = 0; i < pieces.count; i++)
 	{
@@ -161,6 +161,30 @@ test_empty_matches(void **state)
 }
 
 /* A pattern that takes for ever is stopped, and said to be the cause. */
+/* Cutting stops, in whichever step, soon after there are more pieces than wanted. */
+static void
+test_stops_early(void **state)
+{
+	static const char *const steps[] = {" ", "[a-z]", NULL};
+	HymtPretokenizer *pretokenizer = create(steps);
+	static char text[100000];
+	HymtError	error;
+
+	(void) state;
+	memset(text, 'a', sizeof(text));
+	text[50000] = ' ';
+	for (size_t most = 0; most < 6; most++)
+	{
+		HymtPieces	pieces = {0};
+
+		assert_true(hymt_pretokenizer_split(pretokenizer, text, sizeof(text), most, &pieces, &error));
+		assert_true(pieces.count > most && pieces.count < most + 8);
+		assert_int_equal(pieces.pieces[0].start, 0);
+		hymt_pieces_free(&pieces);
+	}
+	hymt_pretokenizer_free(pretokenizer);
+}
+
 static void
 test_endless_patterns(void **state)
 {
@@ -172,7 +196,7 @@ test_endless_patterns(void **state)
 
 	(void) state;
 	memset(text, 'a', sizeof(text));
-	assert_false(hymt_pretokenizer_split(pretokenizer, text, sizeof(text), &pieces, &error));
+	assert_false(hymt_pretokenizer_split(pretokenizer, text, sizeof(text), SIZE_MAX, &pieces, &error));
 	assert_int_equal(error.failure, HYMT_FAILURE_INTERNAL);
 	assert_null(pieces.pieces);
 	hymt_pretokenizer_free(pretokenizer);
@@ -201,7 +225,7 @@ test_long_runs(void **state)
 			for (; used < length; used += unit)
 				memcpy(text + used, runs[i], unit);
 			text[used++] = 'x';
-			if (!hymt_pretokenizer_split(pretokenizer, text, used, &pieces, &error))
+			if (!hymt_pretokenizer_split(pretokenizer, text, used, SIZE_MAX, &pieces, &error))
 				fail_msg("%s", error.message);
 			hymt_pieces_free(&pieces);
 		}
@@ -272,12 +296,12 @@ test_white_space(void **state)
 		bool		is_space;
 
 		/* \s cuts it off the x; otherwise they stay together */
-		assert_true(hymt_pretokenizer_split(space, (const char *) text, length, &pieces, &error));
+		assert_true(hymt_pretokenizer_split(space, (const char *) text, length, SIZE_MAX, &pieces, &error));
 		is_space = pieces.count == 2;
 		count += is_space;
 		hymt_pieces_free(&pieces);
 		/* \S+ takes both, or only the x */
-		assert_true(hymt_pretokenizer_split(other, (const char *) text, length, &pieces, &error));
+		assert_true(hymt_pretokenizer_split(other, (const char *) text, length, SIZE_MAX, &pieces, &error));
 		assert_int_equal(pieces.count, is_space ? 2 : 1);
 		hymt_pieces_free(&pieces);
 	}
@@ -377,6 +401,7 @@ main(void)
 		cmocka_unit_test(test_one_step),
 		cmocka_unit_test(test_byte_level_and_literals),
 		cmocka_unit_test(test_empty_matches),
+		cmocka_unit_test(test_stops_early),
 		cmocka_unit_test(test_endless_patterns),
 		cmocka_unit_test(test_long_runs),
 		cmocka_unit_test(test_translation),
