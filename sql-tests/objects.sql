@@ -31,7 +31,11 @@ ORDER BY p.proname;
 -- Other kinds of objects.
 SELECT pg_describe_object(d.classid, d.objid, 0) AS object
 FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'hymt'
-WHERE d.deptype = 'e' AND d.classid <> 'pg_proc'::regclass ORDER BY 1;
+WHERE d.deptype = 'e' AND d.classid <> 'pg_proc'::regclass
+-- not what comes along with another object: since version 17 the types of views and arrays are listed, too
+  AND NOT EXISTS (SELECT FROM pg_type t LEFT JOIN pg_class c ON c.oid = t.typrelid
+                  WHERE d.classid = 'pg_type'::regclass AND t.oid = d.objid AND (t.typelem <> 0 OR c.relkind <> 'c'))
+ORDER BY 1;
 SELECT attname, format_type(atttypid, atttypmod) AS type FROM pg_attribute
 WHERE attrelid = 'hymt_translation'::regclass AND attnum > 0 ORDER BY attnum;
 SELECT attname, format_type(atttypid, atttypmod) AS type FROM pg_attribute
