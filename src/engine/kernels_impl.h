@@ -43,6 +43,12 @@ _Static_assert(TILE_COLUMNS <= HYMT_PANEL_COLUMNS, "a panel holds the columns of
 
 /* --- loading weights --------------------------------------------------------------------------------------------- */
 
+TILE size_t
+element_size(HymtDtype dtype)
+{
+	return dtype == HYMT_DTYPE_F32 ? 4 : 2;
+}
+
 /* Element `index` of a stored row, and the 15 behind it. */
 TILE V16
 load_weights(const char *row, int64_t index, HymtDtype dtype)
@@ -74,20 +80,24 @@ load_weights_part(const char *row, int64_t index, HymtDtype dtype, int n)
 	return v16_load_bf16_part((const uint16_t *) row + index, n);
 }
 
-TILE size_t
-element_size(HymtDtype dtype)
-{
-	return dtype == HYMT_DTYPE_F32 ? 4 : 2;
-}
+/*
+ * Weights are read once per step, in short rows: the hardware sees the pattern too late. The rows of the next tile are
+ * asked for while this one's are used. An address behind the mapping does no harm.
+ */
+#define FETCH_AHEAD(address) __builtin_prefetch(address, 0, 3)
 
-/* Pads with +0 up to a multiple of 16 where `pad` is set. */
+/* Pads with +0 up to a multiple of 16 where `pad` is set. Fetches data + ahead bytes, unless that is 0. */
 TILE void
-widen_typed(float *out, const char *data, HymtDtype dtype, int64_t n, bool pad)
+widen_typed(float *out, const char *data, HymtDtype dtype, int64_t n, bool pad, size_t ahead)
 {
 	int64_t		i = 0;
 
 	for (; i + HYMT_LANES <= n; i += HYMT_LANES)
+	{
 		v16_store(out + i, load_weights(data, i, dtype));
+		if (ahead > 0)
+			FETCH_AHEAD(data + ahead + (size_t) i * element_size(dtype));
+	}
 	if (i < n)
 	{
 		V16			last = load_weights_part(data, i, dtype, (int) (n - i));
@@ -103,22 +113,22 @@ static void
 widen(float *out, const void *data, HymtDtype dtype, int n)
 {
 	if (dtype == HYMT_DTYPE_F32)
-		widen_typed(out, data, HYMT_DTYPE_F32, n, false);
+		widen_typed(out, data, HYMT_DTYPE_F32, n, false, 0);
 	else if (dtype == HYMT_DTYPE_F16)
-		widen_typed(out, data, HYMT_DTYPE_F16, n, false);
+		widen_typed(out, data, HYMT_DTYPE_F16, n, false, 0);
 	else
-		widen_typed(out, data, HYMT_DTYPE_BF16, n, false);
+		widen_typed(out, data, HYMT_DTYPE_BF16, n, false, 0);
 }
 
 /* --- matrix products --------------------------------------------------------------------------------------------- */
 
 /*
  * R rows of x times C columns. `weights` is the first column's k stored values, the next column's are `pitch` bytes
- * further. The sums go to out[r * out_stride + c].
+ * further. The sums go to out[r * out_stride + c]. fetch: the columns behind these come next, from far memory.
  */
 TILE void
 matmul_tile(const HymtMatmul *job, float *out, const float *x, const char *weights, size_t pitch, HymtDtype dtype,
-			const int R, const int C)
+			const bool fetch, const int R, const int C)
 {
 	int64_t		k = job->weights->columns;
 	int64_t		i = 0;
@@ -134,7 +144,11 @@ matmul_tile(const HymtMatmul *job, float *out, const float *x, const char *weigh
 
 		UNROLL
 		for (int c = 0; c < C; c++)
+		{
 			w[c] = load_weights(weights + c * pitch, i, dtype);
+			if (fetch)
+				FETCH_AHEAD(weights + (size_t) (c + C) * pitch + (size_t) i * element_size(dtype));
+		}
 		UNROLL
 		for (int t = 0; t < R * C; t++)
 			sums[t] = v16_fma(v16_load(x + (t / C) * job->x_stride + i), w[t % C], sums[t]);
@@ -167,7 +181,8 @@ matmul_tile(const HymtMatmul *job, float *out, const float *x, const char *weigh
 
 /* All rows times C columns; `column` counts from job->first. */
 TILE void
-matmul_columns(const HymtMatmul *job, int64_t column, const char *weights, size_t pitch, HymtDtype dtype, const int C)
+matmul_columns(const HymtMatmul *job, int64_t column, const char *weights, size_t pitch, HymtDtype dtype,
+			   const bool fetch, const int C)
 {
 	const float *x = job->x;
 	float	   *out = job->out + column;
@@ -175,7 +190,7 @@ matmul_columns(const HymtMatmul *job, int64_t column, const char *weights, size_
 
 	for (; rows >= TILE_ROWS; rows -= TILE_ROWS)
 	{
-		matmul_tile(job, out, x, weights, pitch, dtype, TILE_ROWS, C);
+		matmul_tile(job, out, x, weights, pitch, dtype, fetch, TILE_ROWS, C);
 		x += TILE_ROWS * job->x_stride;
 		out += TILE_ROWS * job->out_stride;
 	}
@@ -183,17 +198,17 @@ matmul_columns(const HymtMatmul *job, int64_t column, const char *weights, size_
 	{
 #if TILE_ROWS > 3
 		case 3:
-			matmul_tile(job, out, x, weights, pitch, dtype, 3, C);
+			matmul_tile(job, out, x, weights, pitch, dtype, fetch, 3, C);
 			break;
 #endif
 #if TILE_ROWS > 2
 		case 2:
-			matmul_tile(job, out, x, weights, pitch, dtype, 2, C);
+			matmul_tile(job, out, x, weights, pitch, dtype, fetch, 2, C);
 			break;
 #endif
 #if TILE_ROWS > 1
 		case 1:
-			matmul_tile(job, out, x, weights, pitch, dtype, 1, C);
+			matmul_tile(job, out, x, weights, pitch, dtype, fetch, 1, C);
 			break;
 #endif
 		default:
@@ -212,15 +227,15 @@ matmul_typed(const HymtMatmul *job, HymtDtype dtype)
 	{
 		for (; column + GEMV_COLUMNS <= job->count; column += GEMV_COLUMNS)
 			matmul_tile(job, job->out + column, job->x, weights + (size_t) column * pitch, pitch, dtype,
-						1, GEMV_COLUMNS);
+						true, 1, GEMV_COLUMNS);
 	}
 	else
 	{
 		for (; column + TILE_COLUMNS <= job->count; column += TILE_COLUMNS)
-			matmul_columns(job, column, weights + (size_t) column * pitch, pitch, dtype, TILE_COLUMNS);
+			matmul_columns(job, column, weights + (size_t) column * pitch, pitch, dtype, true, TILE_COLUMNS);
 	}
 	for (; column < job->count; column++)
-		matmul_columns(job, column, weights + (size_t) column * pitch, pitch, dtype, 1);
+		matmul_columns(job, column, weights + (size_t) column * pitch, pitch, dtype, false, 1);
 }
 
 /*
@@ -242,11 +257,12 @@ matmul_panels(const HymtMatmul *job, HymtDtype dtype)
 		int			width = job->count - column < TILE_COLUMNS ? 1 : TILE_COLUMNS;
 
 		for (int c = 0; c < width; c++)
-			widen_typed(job->panel + c * padded, weights + (size_t) (column + c) * pitch, dtype, k, true);
+			widen_typed(job->panel + c * padded, weights + (size_t) (column + c) * pitch, dtype, k, true,
+						TILE_COLUMNS * pitch);
 		if (width == 1)
-			matmul_columns(job, column, panel, (size_t) padded * sizeof(float), HYMT_DTYPE_F32, 1);
+			matmul_columns(job, column, panel, (size_t) padded * sizeof(float), HYMT_DTYPE_F32, false, 1);
 		else
-			matmul_columns(job, column, panel, (size_t) padded * sizeof(float), HYMT_DTYPE_F32, TILE_COLUMNS);
+			matmul_columns(job, column, panel, (size_t) padded * sizeof(float), HYMT_DTYPE_F32, false, TILE_COLUMNS);
 		column += width;
 	}
 }
@@ -341,8 +357,8 @@ rotate(float *x, const float *cosines, const float *sines, int half)
 
 /*
  * exp(x): x = n ln 2 + r with n an integer and |r| <= ln(2) / 2 plus rounding, exp(r) by its Taylor polynomial of
- * degree 7, times 2^n. Below EXP_ZERO_BELOW the result is +0 (the true value is below the normal numbers), above EXP_MAX it is
- * that of EXP_MAX. NaN gives NaN.
+ * degree 7, times 2^n. Below EXP_ZERO_BELOW the result is +0 (the true value is below the normal numbers), above
+ * EXP_MAX it is that of EXP_MAX. NaN gives NaN.
  */
 #define EXP_ZERO_BELOW (-87.3f)
 #define EXP_MAX 88.0f

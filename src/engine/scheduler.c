@@ -7,8 +7,8 @@
  * Each call of hymt_scheduler_run() fetches the step under way, gives every sequence its token, retires those that are
  * finished, admits waiting ones in the order of their arrival, and submits the next step: first one row for each
  * sequence that is decoding, then as many prompt rows as fit, packed one behind the other and cut into chunks where a
- * prompt is longer than the room. So a request joins the very next step, and a sequence that ends makes room in the step
- * after.
+ * prompt is longer than the room. So a request joins the very next step, and a sequence that ends makes room in the
+ * step after.
  *
  * Where not all prompts fit, the prompt that was admitted first gets half of the rows, so that it always goes on; the
  * other half goes to those that need the fewest rows to be complete, so that short texts need not wait for long ones.
@@ -40,6 +40,7 @@
  */
 #define STEP_SECONDS_MAX 0.25
 #define PROMPT_ROWS_MIN 16
+#define PROMPT_ROWS_START 32	/* until the first steps have told how fast the device is */
 
 typedef struct Sequence
 {
@@ -198,7 +199,7 @@ hymt_scheduler_open(const HymtDeviceOps *ops, HymtDevice *device, int vocab, FIL
 	scheduler->max_samples = info->max_samples;
 	/* Every running sequence must find a row and a sample in each step. */
 	scheduler->max_running = info->max_rows < info->max_samples ? info->max_rows : info->max_samples;
-	scheduler->prompt_rows_limit = info->max_rows;
+	scheduler->prompt_rows_limit = info->max_rows < PROMPT_ROWS_START ? info->max_rows : PROMPT_ROWS_START;
 	scheduler->max_context = info->max_context;
 	if ((int64_t) info->page_count * HYMT_PAGE_TOKENS < info->max_context)
 		scheduler->max_context = info->page_count * HYMT_PAGE_TOKENS;
@@ -726,21 +727,31 @@ retire(HymtScheduler *scheduler)
 	}
 }
 
+/*
+ * A slow step halves the limit. A quick one raises it to what its own rate promises, which is safe because a row costs
+ * no more among many than among few; a quick one that was limited doubles it at least.
+ */
 static void
 adapt_prompt_rows(HymtScheduler *scheduler, double seconds)
 {
+	double		limit = scheduler->prompt_rows_limit;
+
 	if (seconds > STEP_SECONDS_MAX && scheduler->plan_prompt_rows > PROMPT_ROWS_MIN)
 	{
-		scheduler->prompt_rows_limit = scheduler->plan_prompt_rows / 2;
-		if (scheduler->prompt_rows_limit < PROMPT_ROWS_MIN)
-			scheduler->prompt_rows_limit = PROMPT_ROWS_MIN;
+		limit = scheduler->plan_prompt_rows / 2;
+		if (limit < PROMPT_ROWS_MIN)
+			limit = PROMPT_ROWS_MIN;
 	}
-	else if (seconds < STEP_SECONDS_MAX / 2 && scheduler->plan_was_limited)
+	else if (seconds < STEP_SECONDS_MAX / 2)
 	{
-		scheduler->prompt_rows_limit *= 2;
-		if (scheduler->prompt_rows_limit > scheduler->max_rows)
-			scheduler->prompt_rows_limit = scheduler->max_rows;
+		double		promised = scheduler->plan.row_count * STEP_SECONDS_MAX / (seconds > 1e-6 ? seconds : 1e-6);
+
+		if (scheduler->plan_was_limited)
+			limit *= 2;
+		if (limit < promised)
+			limit = promised;
 	}
+	scheduler->prompt_rows_limit = limit < scheduler->max_rows ? (int32_t) limit : scheduler->max_rows;
 }
 
 static void
