@@ -42,7 +42,7 @@
 #include "stat.h"
 
 #define HYMT_LAYOUT_MAGIC 0x48594d54
-#define HYMT_LAYOUT_VERSION 2	/* raised with every change of a shared struct */
+#define HYMT_LAYOUT_VERSION 3	/* raised with every change of a shared struct */
 #define HYMT_MAX_DEVICES 16
 #define HYMT_NAME_MAX 128
 #define HYMT_MESSAGE_MAX 512
@@ -169,7 +169,9 @@ typedef struct HymtDeviceState
 	char		last_error[HYMT_MESSAGE_MAX];
 	TimestampTz last_error_at;
 	TimestampTz next_attempt_at;	/* to start an engine, in phases RESTARTING and REFUSED */
-	bool		proven;			/* READY, and this engine has answered something */
+	bool		proven;			/* READY, and this engine has answered a request */
+	int64		pace;			/* microseconds of one step, see worker_pace.c; 0: not READY, or not measured */
+	TimestampTz probed_at;		/* when it was asked the probe that is not answered yet; 0: none is on its way */
 	int			in_flight;
 } HymtDeviceState;
 
@@ -320,9 +322,10 @@ typedef struct HymtClaim
 
 /*
  * Claim the next request in order for a device. suspects_only: only one that survived an engine death; otherwise only
- * one that did not, as suspects must be tried alone.
+ * one that did not, as suspects must be tried alone. One that has not been queued for head_start microseconds is left
+ * to others for now: then false is returned and *due tells when that time is up, else it is 0.
  */
-extern bool hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim);
+extern bool hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *claim, TimestampTz *due);
 extern bool hymt_queue_has_suspects(void);
 
 /*

@@ -31,14 +31,20 @@ next_queued(bool suspects)
 }
 
 bool
-hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim)
+hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *claim, TimestampTz *due)
 {
 	HymtSlot   *slot;
 	dsa_pointer text = InvalidDsaPointer;
 	TimestampTz now = GetCurrentTimestamp();
 
+	*due = 0;
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
 	slot = next_queued(suspects_only);
+	if (slot != NULL && slot->submitted + head_start > now)
+	{
+		*due = slot->submitted + head_start;
+		slot = NULL;
+	}
 	if (slot != NULL)
 	{
 		hymt_policy_claimed(slot);
@@ -291,10 +297,12 @@ void
 hymt_queue_fail_all(HymtFailure failure, int sqlstate, const char *message)
 {
 	HymtClaim	claim;
+	TimestampTz due;
 	int			slot;
 	uint64		generation;
 
-	while (hymt_queue_claim(DEVICE_OF_FAILED, true, &claim) || hymt_queue_claim(DEVICE_OF_FAILED, false, &claim))
+	while (hymt_queue_claim(DEVICE_OF_FAILED, true, 0, &claim, &due) ||
+		   hymt_queue_claim(DEVICE_OF_FAILED, false, 0, &claim, &due))
 	{
 		Answer		answer = {HYMT_SLOT_FAILED, failure, sqlstate, HYMT_FINISH_NONE, 0, 0, true};
 

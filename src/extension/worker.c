@@ -95,7 +95,7 @@ report_activity(void)
 static bool
 owes_progress(const HymtEngine *engine)
 {
-	return engine->conversing && (!engine->link.ready || engine->in_flight > 0);
+	return engine->conversing && (!engine->link.ready || engine->in_flight > 0 || engine->probed_at != 0);
 }
 
 static void
@@ -205,6 +205,7 @@ turn(void)
 	hymt_worker_start_candidate();
 	if (hymt_worker->phase == HYMT_DEVICE_REFUSED && hymt_worker_is_last_hope())
 		hymt_queue_fail_all(hymt_worker->failure, hymt_worker->sqlstate, hymt_worker->message);
+	hymt_worker_measure(hymt_worker->serving);
 	hymt_worker_claim_requests();
 	for (int i = 0; i < HYMT_ENGINES; i++)
 	{
@@ -227,6 +228,8 @@ sleep_ms(void)
 		until = Min(until, hymt_worker->start_at);
 	if (healthy_at != 0)
 		until = Min(until, healthy_at);
+	if (hymt_worker->serving->claims_at != 0)
+		until = Min(until, hymt_worker->serving->claims_at);
 	for (int i = 0; i < HYMT_ENGINES; i++)
 	{
 		const HymtEngine *engine = &hymt_worker->engine[i];
@@ -329,6 +332,8 @@ worker_exit(int code, Datum argument)
 	device->engine_pid = 0;
 	device->in_flight = 0;
 	device->proven = false;
+	device->pace = 0;
+	device->probed_at = 0;
 	hymt_worker_unlock_device();
 	hymt_queue_recover(hymt_worker->device);
 	hymt_worker_wake_others();

@@ -64,8 +64,10 @@ hymt_worker_copy_text(char *target, Size size, HymtPart part)
 void
 hymt_worker_set_phase(HymtDevicePhase phase)
 {
-	bool		proven = hymt_worker->serving->has_answered && phase == HYMT_DEVICE_READY;
-	bool		was_proven;
+	const HymtEngine *engine = hymt_worker->serving;
+	bool		proven = engine->has_answered && phase == HYMT_DEVICE_READY;
+	int64		pace = phase == HYMT_DEVICE_READY ? engine->pace : 0;
+	bool		was_more;
 	HymtDeviceState *device;
 
 	if (hymt_worker->phase == HYMT_DEVICE_REFUSED &&
@@ -74,13 +76,15 @@ hymt_worker_set_phase(HymtDevicePhase phase)
 	hymt_worker->phase = phase;
 	device = hymt_worker_lock_device();
 	device->phase = phase;
-	device->engine_pid = hymt_worker->serving->process.pid;
+	device->engine_pid = engine->process.pid;
 	device->in_flight = hymt_worker_in_flight();
-	was_proven = device->proven;
+	was_more = (device->proven && !proven) || (device->pace != 0 && pace == 0);
 	device->proven = proven;
+	device->pace = pace;
+	device->probed_at = phase == HYMT_DEVICE_READY ? engine->probed_at : 0;
 	hymt_worker_unlock_device();
-	/* They leave suspects, and what they would claim while standing still, to a device that is proven. */
-	if (was_proven && !proven)
+	/* They may have left requests to it, suspects at least. */
+	if (was_more)
 		hymt_worker_wake_others();
 }
 
@@ -218,6 +222,9 @@ hymt_worker_launch(HymtEngine *engine, HymtFailure *failure, char *message, Size
 	engine->has_answered = false;
 	engine->ready_at = 0;
 	engine->steps = engine->sequence_steps = 0;
+	engine->pace = 0;
+	engine->measured_at = engine->probed_at = engine->claims_at = 0;
+	engine->probes = 0;
 	memset(engine->flights, 0, sizeof(HymtFlight) * hymt_shared->slot_count);
 	hymt_link_reset(&engine->link);
 	hymt_worker_drop_wait_set();

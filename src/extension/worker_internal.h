@@ -6,6 +6,7 @@
  *      worker_switch.c     new settings: which engine serves, which is loaded beside it
  *      worker_messages.c   what an engine says
  *      worker_requests.c   the requests in flight
+ *      worker_pace.c       several devices: which of them takes a request
  */
 #ifndef HYMT_WORKER_INTERNAL_H
 #define HYMT_WORKER_INTERNAL_H
@@ -63,6 +64,11 @@ typedef struct HymtEngine
 	int			in_flight;
 	bool		alone;			/* a suspect is in flight: nothing may join it */
 	TimestampTz progress_at;	/* last sign of progress */
+	int64		pace;			/* microseconds of one step, see worker_pace.c; 0: not measured */
+	TimestampTz measured_at;	/* valid with a pace */
+	TimestampTz probed_at;		/* when the probe that is on its way was sent; 0: none is */
+	uint64		probes;			/* sent; the generation of the last one */
+	TimestampTz claims_at;		/* until when the next request is left to others; 0: none is */
 	uint64		steps;			/* last heartbeat */
 	uint64		sequence_steps;
 	int			socket_position;	/* in the wait set; -1: not in it */
@@ -169,11 +175,24 @@ typedef enum HymtMatch
 {
 	HYMT_MATCH_IN_FLIGHT,
 	HYMT_MATCH_LATE,			/* for a request that was cancelled, or answered already */
+	HYMT_MATCH_PROBE,			/* for the worker's own question */
 	HYMT_MATCH_NEVER			/* for a request that this engine was never sent */
 } HymtMatch;
 
 /* To which request an answer belongs; one in flight is so no longer afterwards. */
 extern HymtMatch hymt_worker_land(HymtEngine *engine, uint32 slot, uint64 generation);
 extern void hymt_worker_note_progress(HymtEngine *engine);
+
+/* --- worker_pace.c ----------------------------------------------------------------------------------------------- */
+
+/* Ask the engine a question of this worker's own, if its pace is to be measured now. */
+extern void hymt_worker_measure(HymtEngine *engine);
+extern HymtMatch hymt_worker_land_probe(HymtEngine *engine, uint64 generation);
+
+/* Whether requests may be claimed for this engine at all. */
+extern bool hymt_worker_knows_pace(const HymtEngine *engine);
+
+/* For how many microseconds requests are left to faster devices. */
+extern int64 hymt_worker_head_start(const HymtEngine *engine);
 
 #endif							/* HYMT_WORKER_INTERNAL_H */

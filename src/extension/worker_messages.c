@@ -121,6 +121,8 @@ accept_answer(HymtEngine *engine, uint32 slot, uint64 generation)
 			ereport(DEBUG1, (errmsg_internal("hymt: dropped a late or double answer, " UINT64_FORMAT " so far",
 											 hymt_worker->dropped)));
 			return false;
+		case HYMT_MATCH_PROBE:
+			return false;
 		case HYMT_MATCH_IN_FLIGHT:
 			break;
 	}

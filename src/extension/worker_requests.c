@@ -70,7 +70,7 @@ send_request(HymtEngine *engine, const HymtClaim *claim)
 	engine->alone = claim->suspect;
 }
 
-/* Whether another device is ready and its present engine has answered something. */
+/* Whether another device is ready and its present engine has answered a request. */
 static bool
 other_device_proven(void)
 {
@@ -86,8 +86,8 @@ other_device_proven(void)
 }
 
 /*
- * A suspect must not be found guilty of what is the device's own fault. So while this engine has not answered anything,
- * suspects are left to a device whose engine has.
+ * A suspect must not be found guilty of what is the device's own fault. So while this engine has not answered any
+ * request, suspects are left to a device whose engine has.
  */
 static bool
 may_try_suspects(const HymtEngine *engine)
@@ -120,9 +120,12 @@ hymt_worker_claim_requests(void)
 {
 	HymtEngine *engine = hymt_worker->serving;
 	HymtClaim	claim;
+	int64		head_start;
 
-	if (stands_still(engine))
+	engine->claims_at = 0;
+	if (!hymt_worker_knows_pace(engine) || stands_still(engine))
 		return;
+	head_start = hymt_worker_head_start(engine);
 	while (engine->conversing && engine->link.ready && !engine->draining && !engine->alone &&
 		   free_credits(engine) > 0 && hymt_link_unsent(&engine->link) < MAX_UNSENT)
 	{
@@ -131,8 +134,8 @@ hymt_worker_claim_requests(void)
 		if (suspects && engine->in_flight > 0)
 			return;
 		/* Another device may just have taken the last suspect: then it is the others' turn, now. */
-		if (!(suspects && hymt_queue_claim(hymt_worker->device, true, &claim)) &&
-			!hymt_queue_claim(hymt_worker->device, false, &claim))
+		if (!(suspects && hymt_queue_claim(hymt_worker->device, true, 0, &claim, &engine->claims_at)) &&
+			!hymt_queue_claim(hymt_worker->device, false, head_start, &claim, &engine->claims_at))
 			return;
 		send_request(engine, &claim);
 	}
@@ -208,7 +211,9 @@ hymt_worker_land(HymtEngine *engine, uint32 slot, uint64 generation)
 {
 	HymtFlight *flight;
 
-	if (slot >= (uint32) hymt_shared->slot_count)
+	if (slot == (uint32) hymt_shared->slot_count)
+		return hymt_worker_land_probe(engine, generation);
+	if (slot > (uint32) hymt_shared->slot_count)
 		return HYMT_MATCH_NEVER;
 	flight = &engine->flights[slot];
 	if (generation > flight->generation || generation == 0)

@@ -41,11 +41,12 @@
  * the directory's name after "mock-" ("mock-credits-4" is "credits 4"):
  *
  *      exit-at-start, exit-while-loading, crash-once, hang-at-start, silent, garbage-hello, wrong-version,
- *      refuse NAME, load-slow SECONDS, credits N, step MILLISECONDS,
+ *      refuse NAME, load-slow SECONDS, credits N,
+ *      step MILLISECONDS       how long a step takes, the first one after a pause, too (else that takes no time)
  *      no-room                 refuse for want of memory when another engine serves meanwhile (--beside)
  *      no-room-then-refuse     that, and refuse as broken otherwise
  *      exit-when-ready         exit as soon as READY is sent
- *      crash-at-request, hang-at-request   at the first request, whatever it is
+ *      crash-at-request N, hang-at-request N   at the N-th request, whatever it is; without N at the first
  *      at MOMENT FAULT         FAULT happens once at that moment, to the first engine that comes there; it leaves a
  *                              file `happened-MOMENT-FAULT` in the model directory. Moments: start (before HELLO),
  *                              hello (after it), loading, ready (just after READY), idle, step (with requests in it),
@@ -95,6 +96,7 @@ static struct
 	char		fault_at_moment[64];	/* of "at" */
 	uint32_t	credits;
 	int			step_ms;
+	int64_t		next_step;
 	Request    *requests;
 	long		arrivals;
 	HymtHeartbeat beat;
@@ -636,6 +638,18 @@ parse_command(Request *request)
 		request->due = mock.reads_again = seconds_from_now(request->argument);
 }
 
+static bool
+fault(const char *name)
+{
+	return strcmp(mock.fault, name) == 0;
+}
+
+static bool
+fault_at_request(const char *name, long arrival)
+{
+	return fault(name) && arrival == (mock.fault_argument[0] != '\0' ? atol(mock.fault_argument) : 1);
+}
+
 static void
 accept_request(const HymtFrame *frame)
 {
@@ -653,10 +667,12 @@ accept_request(const HymtFrame *frame)
 		abort();
 	request->arrival = ++mock.arrivals;
 	parse_command(request);
-	if (strcmp(mock.fault, "crash-at-request") == 0)
+	if (fault_at_request("crash-at-request", request->arrival))
 		crash();
-	if (strcmp(mock.fault, "hang-at-request") == 0)
+	if (fault_at_request("hang-at-request", request->arrival))
 		hang();
+	if (fault("step") && mock.requests == NULL)
+		mock.next_step = now_ms() + mock.step_ms;
 	while (*end != NULL)
 		end = &(*end)->next;
 	*end = request;
@@ -723,28 +739,27 @@ receive(void)
 static void
 serve(void)
 {
-	int64_t		next_step = now_ms();
 	int64_t		next_beat = now_ms();
 
-	mock.idle_since = now_ms();
+	mock.next_step = mock.idle_since = now_ms();
 	for (;;)
 	{
 		int64_t		now = now_ms();
 		int64_t		until = next_beat;
 		struct pollfd poll_fd = {mock.fd, POLLIN, 0};
 
-		if (mock.requests != NULL && !mock.stalled && next_step < until)
-			until = next_step;
+		if (mock.requests != NULL && !mock.stalled && mock.next_step < until)
+			until = mock.next_step;
 		if (now < mock.reads_again)
 			poll_fd.fd = -1;	/* deaf for now */
 		if (poll(&poll_fd, 1, until > now ? (int) (until - now) : 0) > 0)
 			receive();
 
 		now = now_ms();
-		if (mock.requests != NULL && !mock.stalled && now >= next_step)
+		if (mock.requests != NULL && !mock.stalled && now >= mock.next_step)
 		{
 			run_step();
-			next_step = now + mock.step_ms;
+			mock.next_step = now + mock.step_ms;
 		}
 		if (now >= next_beat)
 		{
@@ -799,12 +814,6 @@ read_fault(void)
 		fclose(file);
 	}
 	sscanf(line, "%63s %63s %63s", mock.fault, mock.fault_argument, mock.fault_at_moment);
-}
-
-static bool
-fault(const char *name)
-{
-	return strcmp(mock.fault, name) == 0;
 }
 
 static void

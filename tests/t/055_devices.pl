@@ -62,8 +62,6 @@ sub fault_at_device_0
 	restart_workers($node);
 	wait_for_device(1, "state = 'ready'");
 	wait_for_device(0, "state = 'ready'");
-	# The other device has shown that it works.
-	$node->safe_psql('postgres', translate('warm up')) while device(1, 'requests') == 0;
 	return;
 }
 
@@ -93,8 +91,9 @@ scenario 'a worker that is terminated' => sub {
 	ok(wait_for_all_ready(), 'it comes back');
 };
 
-scenario 'a device whose engine dies of everything' => sub {
-	fault_at_device_0('crash-at-request');
+scenario 'a device whose engine dies of every request' => sub {
+	# The first one is the worker's own, with which it measures the device.
+	fault_at_device_0('crash-at-request 2');
 	my $since = time;
 	my @sessions = map { background($node, calls(50, "dying $_")) } 1 .. 4;
 
@@ -119,10 +118,22 @@ scenario 'a device whose engine dies of everything' => sub {
 	is(all_devices_answer(), '0 1', 'and works');
 };
 
-scenario 'a device whose engine hangs' => sub {
+scenario 'a device whose engine hangs from the beginning' => sub {
 	fault_at_device_0('hang-at-request');
+	my $before = device(0, 'requests');
 	my @sessions = map { background($node, calls(20, "hanging $_")) } 1 .. 6;
 
+	is(join(' ', map { finish($_)->{out} . $_->{err} } @sessions), join(' ', (20) x 6), 'the other one answers');
+	# It is killed after 6 s, and the next one is no better.
+	ok(wait_for_device(0, "state <> 'ready'"), 'the worker notices it by itself');
+	is(device(0, 'requests'), $before, 'it never had a request');
+};
+
+scenario 'a device whose engine hangs' => sub {
+	fault_at_device_0('hang-at-request 2');
+	my @sessions = map { background($node, calls(20, "hanging $_")) } 1 .. 6;
+
+	# At least the requests that came to it in its first turn are in it; when it stands still it gets no more.
 	usleep(2_500_000);
 	my $since = time;
 	is($node->safe_psql('postgres', calls(5, 'beside a hang')), '5', 'the other one answers meanwhile');
@@ -132,14 +143,24 @@ scenario 'a device whose engine hangs' => sub {
 };
 
 scenario 'a slow device' => sub {
-	fault_at_device_0('step 5500');
-	my @sessions = map { background($node, translate("slow $_")) } 1 .. 12;
-
-	usleep(2_000_000);
+	fault_at_device_0('step 3000');
+	my $before = device(0, 'requests');
 	my $since = time;
-	is($node->safe_psql('postgres', calls(5, 'beside a slow one')), '5', 'the other one answers meanwhile');
-	cmp_ok(time - $since, '<', 3.5, 'before the slow one has made its step');
-	is(scalar(grep { finish($_)->{out} =~ /^zh>en: slow \d+$/ } @sessions), 12, 'the slow one answers, too');
+	is($node->safe_psql('postgres', calls(20, 'before it is measured')), '20', 'it gets nothing before it is measured');
+	cmp_ok(time - $since, '<', 2.5, 'the fast one answers at once');
+	usleep(3_500_000);
+	$since = time;
+	is($node->safe_psql('postgres', calls(20, 'beside a slow one')), '20', 'nor what the other one can do sooner');
+	cmp_ok(time - $since, '<', 2.5, 'the fast one answers at once');
+	is(device(0, 'requests'), $before, 'the slow one had nothing');
+
+	# The fast one takes 32 at a time.
+	my @sleepers = map { background($node, translate("mock:sleep 8 $_")) } 1 .. 32;
+	wait_until($node, 'SELECT DISTINCT slots_in_use FROM hymt_status', '32');
+	my @sessions = map { background($node, translate("slow $_")) } 1 .. 4;
+	is(scalar(grep { finish($_)->{out} =~ /^zh>en: slow \d+$/ } @sessions), 4, 'when the fast one is full');
+	cmp_ok(device(0, 'requests'), '>', $before, 'the slow one works, too');
+	is(scalar(grep { finish($_)->{out} eq 'awake' } @sleepers), 32, 'and so does the fast one');
 };
 
 scenario 'the worker of the only device that works is terminated' => sub {
