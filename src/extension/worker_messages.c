@@ -127,8 +127,6 @@ accept_answer(HymtEngine *engine, uint32 slot, uint64 generation)
 			break;
 	}
 	engine->has_answered = true;
-	if (engine->role == ROLE_SERVING)
-		hymt_worker_note_health();
 	hymt_worker_note_progress(engine);
 	device = hymt_worker_lock_device();
 	device->requests++;
@@ -137,15 +135,25 @@ accept_answer(HymtEngine *engine, uint32 slot, uint64 generation)
 	return true;
 }
 
+/* Logs, and logging may raise: only after the answer has been handed over. */
+static void
+note_answered(const HymtEngine *engine)
+{
+	if (engine->role == ROLE_SERVING)
+		hymt_worker_note_health();
+}
+
 static void
 handle_result(HymtEngine *engine, const HymtMessage *message)
 {
 	const HymtResult *result = &message->as.result;
 
-	if (accept_answer(engine, result->slot, result->generation))
-		hymt_queue_answer(hymt_worker->device, (int) result->slot, result->generation, message->text.data,
-						  message->text.length, (HymtFinish) result->finish, (int) result->input_tokens,
-						  (int) result->output_tokens);
+	if (!accept_answer(engine, result->slot, result->generation))
+		return;
+	hymt_queue_answer(hymt_worker->device, (int) result->slot, result->generation, message->text.data,
+					  message->text.length, (HymtFinish) result->finish, (int) result->input_tokens,
+					  (int) result->output_tokens);
+	note_answered(engine);
 }
 
 static void
@@ -153,9 +161,11 @@ handle_failure(HymtEngine *engine, const HymtMessage *message)
 {
 	const HymtFailureFrame *failure = &message->as.failure;
 
-	if (accept_answer(engine, failure->slot, failure->generation))
-		hymt_queue_fail(hymt_worker->device, (int) failure->slot, failure->generation, (HymtFailure) failure->failure, 0,
-						(HymtFinish) failure->finish, message->text.data, message->text.length);
+	if (!accept_answer(engine, failure->slot, failure->generation))
+		return;
+	hymt_queue_fail(hymt_worker->device, (int) failure->slot, failure->generation, (HymtFailure) failure->failure, 0,
+					(HymtFinish) failure->finish, message->text.data, message->text.length);
+	note_answered(engine);
 }
 
 /* A heartbeat alone is no progress: a scheduler may hang while its process still talks. */
