@@ -18,6 +18,9 @@
 /* While there is work the pace is measured anew this often: it changes with the load. */
 #define MEASURE_EVERY_MS 10000
 
+/* Steps are meant to take no more than a quarter of a second, and engines report them at least once a second. */
+#define STANDSTILL_US (1500 * 1000)
+
 /* Smaller differences come and go with the load; nobody waits for them. */
 #define LEAST_HEAD_START_US (50 * 1000)
 
@@ -29,7 +32,7 @@ is_one_of_several(void)
 
 /* A probe that has not been answered for longer than the last one took tells more than that. */
 static int64
-current_pace(int64 pace, TimestampTz probed_at, TimestampTz now)
+pace_with_probe(int64 pace, TimestampTz probed_at, TimestampTz now)
 {
 	return probed_at != 0 ? Max(pace, now - probed_at) : pace;
 }
@@ -48,7 +51,7 @@ best_other_pace(TimestampTz now)
 
 		if (i == hymt_worker->device || device->pace == 0)
 			continue;
-		pace = current_pace(device->pace, device->probed_at, now);
+		pace = pace_with_probe(device->pace, device->probed_at, now);
 		if (best == 0 || pace < best)
 			best = pace;
 	}
@@ -62,6 +65,17 @@ hymt_worker_knows_pace(const HymtEngine *engine)
 	return !is_one_of_several() || engine->pace != 0;
 }
 
+/* An engine that stands still, for whatever reason, is as slow as it has stood. */
+static int64
+own_pace(const HymtEngine *engine, TimestampTz now)
+{
+	int64		pace = pace_with_probe(engine->pace, engine->probed_at, now);
+
+	if (engine->in_flight > 0 && now - engine->progress_at > STANDSTILL_US)
+		pace = Max(pace, now - engine->progress_at);
+	return pace;
+}
+
 int64
 hymt_worker_head_start(const HymtEngine *engine)
 {
@@ -71,7 +85,7 @@ hymt_worker_head_start(const HymtEngine *engine)
 
 	if (!is_one_of_several())
 		return 0;
-	own = current_pace(engine->pace, engine->probed_at, now);
+	own = own_pace(engine, now);
 	best = best_other_pace(now);
 	if (best == 0 || own < 2 * best || own - best < LEAST_HEAD_START_US)
 		return 0;

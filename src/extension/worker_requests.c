@@ -13,9 +13,6 @@
 /* No further requests are claimed while more than this waits to be sent: a slow engine must not fill our memory. */
 #define MAX_UNSENT (1024 * 1024)
 
-/* Steps are meant to take no more than a quarter of a second, and engines report them at least once a second. */
-#define STANDSTILL_MS 1500
-
 static void
 land(HymtEngine *engine, HymtFlight *flight)
 {
@@ -95,15 +92,6 @@ may_try_suspects(const HymtEngine *engine)
 	return engine->has_answered || !other_device_proven();
 }
 
-/* An engine that stands still, for whatever reason, must not collect requests that another device would answer. */
-static bool
-stands_still(const HymtEngine *engine)
-{
-	return engine->in_flight > 0 &&
-		TimestampDifferenceExceeds(engine->progress_at, GetCurrentTimestamp(), STANDSTILL_MS) &&
-		other_device_proven();
-}
-
 /* More than one request is a risk while the circuit breaker is half open. */
 static int
 free_credits(const HymtEngine *engine)
@@ -123,7 +111,7 @@ hymt_worker_claim_requests(void)
 	int64		head_start;
 
 	engine->claims_at = 0;
-	if (!hymt_worker_knows_pace(engine) || stands_still(engine))
+	if (!hymt_worker_knows_pace(engine))
 		return;
 	head_start = hymt_worker_head_start(engine);
 	while (engine->conversing && engine->link.ready && !engine->draining && !engine->alone &&

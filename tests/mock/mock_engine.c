@@ -9,7 +9,7 @@
  * Texts (anything else is answered "SOURCE>TARGET: TEXT" after one step):
  *
  *      mock:sleep SECONDS      answer after that time
- *      mock:hold FILE          answer when FILE exists
+ *      mock:hold FILE          answer when FILE exists; what follows in another line says nothing
  *      mock:batch [N]          answer with the number of requests in the step, once that is at least N
  *      mock:late SECONDS       answer only after having been cancelled, SECONDS later
  *      mock:twice              answer twice
@@ -629,6 +629,8 @@ parse_command(Request *request)
 	memcpy(request->verb, command, length);
 	if (command[length] == ' ')
 		request->argument = request->text + strlen("mock:") + length + 1;
+	if (is(request, "hold"))
+		request->argument[strcspn(request->argument, "\n")] = '\0';
 
 	if (is(request, "sleep"))
 		request->due = seconds_from_now(request->argument);
