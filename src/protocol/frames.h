@@ -76,7 +76,8 @@ typedef enum HymtFailure
 	HYMT_FAILURE_NUMERIC,			/* NaN among the logits */
 	HYMT_FAILURE_UNSUPPORTED,		/* an option this engine lacks */
 	HYMT_FAILURE_INTERNAL,
-	HYMT_FAILURE_LAST = HYMT_FAILURE_INTERNAL
+	HYMT_FAILURE_ADAPTER,			/* the adapter that the request needs is missing, broken or does not fit the model */
+	HYMT_FAILURE_LAST = HYMT_FAILURE_ADAPTER
 } HymtFailure;
 
 typedef enum HymtFinish

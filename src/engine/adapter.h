@@ -1,0 +1,52 @@
+/*
+ * adapter.h: a LoRA adapter as PEFT saves it: for some of a model's matrices a low-rank matrix that is added to it.
+ *
+ * A directory with adapter_config.json and adapter_model.safetensors. As with models, weights are mapped and never
+ * copied, and when hymt_adapter_open() has returned true everything has been checked against the base model.
+ */
+#ifndef HYMT_ADAPTER_H
+#define HYMT_ADAPTER_H
+
+#include "error.h"
+#include "model.h"
+
+/* The matrices that may have one; in this order where they stand in a table. */
+typedef enum HymtLinear
+{
+	HYMT_LINEAR_Q,
+	HYMT_LINEAR_K,
+	HYMT_LINEAR_V,
+	HYMT_LINEAR_O,
+	HYMT_LINEAR_GATE,
+	HYMT_LINEAR_UP,
+	HYMT_LINEAR_DOWN,
+	HYMT_LINEARS
+} HymtLinear;
+
+#define HYMT_MAX_RANK 1024
+
+/* W x becomes W x + b (scale * (a x)). */
+typedef struct HymtLowRankPair
+{
+	HymtTensor	a;				/* [rank][inputs of W]; data NULL: W has none */
+	HymtTensor	b;				/* [outputs of W][rank] */
+	float		scale;
+} HymtLowRankPair;
+
+typedef struct HymtAdapter
+{
+	char	   *directory;
+	char		fingerprint[65];	/* of its files; see fingerprint.c */
+	HymtLowRankPair (*layer)[HYMT_LINEARS];	/* [layers of the model] */
+	uint64_t	stored_bytes;
+	struct HymtSafetensors *files;	/* owns the mapping */
+} HymtAdapter;
+
+/*
+ * Map and check the adapter in `directory`. Fails with ADAPTER (whatever is wrong with its files, with the path of the
+ * file and the fault) or NO_MEMORY. On success *adapter, caller's memory, must be given to hymt_adapter_close().
+ */
+extern bool hymt_adapter_open(HymtAdapter *adapter, const HymtModel *model, const char *directory, HymtError *error);
+extern void hymt_adapter_close(HymtAdapter *adapter);
+
+#endif							/* HYMT_ADAPTER_H */
