@@ -312,6 +312,7 @@ put_result(Serve *serve, const Pending *pending, const HymtTranslation *translat
 		.text_length = (uint32_t) translation->length
 	};
 
+	memcpy(result.fingerprint, translation->fingerprint, strlen(translation->fingerprint));
 	put_frame(serve, HYMT_FRAME_RESULT, &result, sizeof(result), &text, 1);
 }
 

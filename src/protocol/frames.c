@@ -283,11 +283,27 @@ hymt_decode_cancel(const HymtFrame *frame, HymtCancel *fixed)
 	return take_fixed(frame, HYMT_FRAME_CANCEL, fixed, sizeof(*fixed)) && frame->body_length == sizeof(*fixed);
 }
 
+/* Hexadecimal digits in all places or in none. */
+static bool
+fingerprint_ok(const char *digits)
+{
+	int			count = 0;
+	int			empty = 0;
+
+	for (int i = 0; i < HYMT_FINGERPRINT_DIGITS; i++)
+	{
+		empty += digits[i] == '\0';
+		count += (digits[i] >= '0' && digits[i] <= '9') || (digits[i] >= 'a' && digits[i] <= 'f');
+	}
+	return empty == HYMT_FINGERPRINT_DIGITS || count == HYMT_FINGERPRINT_DIGITS;
+}
+
 bool
 hymt_decode_result(const HymtFrame *frame, HymtResult *fixed, HymtPart *text)
 {
 	return take_fixed(frame, HYMT_FRAME_RESULT, fixed, sizeof(*fixed)) &&
 		fixed->finish <= HYMT_FINISH_LOOP && fixed->input_tokens <= INT32_MAX && fixed->output_tokens <= INT32_MAX &&
+		fingerprint_ok(fixed->fingerprint) &&
 		take_one_part(frame, sizeof(*fixed), text, fixed->text_length);
 }
 

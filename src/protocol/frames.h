@@ -30,11 +30,12 @@
 #include <stdint.h>
 
 /* Raised whenever the meaning or layout of any frame changes. */
-#define HYMT_PROTOCOL_VERSION 1
+#define HYMT_PROTOCOL_VERSION 2
 
 #define HYMT_FRAME_MAGIC 0x544d5948u	/* "HYMT" in memory on little-endian machines */
 #define HYMT_FRAME_MAX_BODY (64u * 1024 * 1024)
 #define HYMT_LANG_MAX 16				/* longest language code, with its NUL */
+#define HYMT_FINGERPRINT_DIGITS 64
 
 typedef enum HymtFrameType
 {
@@ -153,6 +154,11 @@ typedef struct HymtResult
 	uint32_t	output_tokens;
 	uint32_t	reserved;
 	uint32_t	text_length;	/* UTF-8 */
+	/*
+	 * What a stored copy of this answer belongs to: 64 hexadecimal digits, or all NUL when that is READY's fingerprint.
+	 * Another one means that files of an adapter have changed since, and the answer was made with them.
+	 */
+	char		fingerprint[HYMT_FINGERPRINT_DIGITS];
 } HymtResult;
 
 typedef struct HymtFailureFrame
