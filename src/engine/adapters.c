@@ -4,8 +4,8 @@
  * Runs in the engine, in the scheduler's thread. Owns the loaded adapters and their ids. An adapter stays loaded while
  * any sequence that uses it may still be in a plan; of the others the one that was used longest ago makes room.
  *
- * An id stands for an adapter's contents, for as long as the engine lives: an adapter that was unloaded and comes back
- * unchanged has the id it had, one whose files changed has a new one. So keys and values that are kept by id fit.
+ * An id stands for a directory and its contents, for as long as the engine lives: an adapter that was unloaded and comes
+ * back unchanged has the id it had, one whose files changed has a new one. So keys and values that are kept by id fit.
  */
 #include "adapters.h"
 
@@ -13,11 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Contents that have an id. */
+/* What has an id. */
 typedef struct Known
 {
 	struct Known *next;
 	int32_t		id;
+	char	   *directory;
 	char		fingerprint[65];
 } Known;
 
@@ -170,6 +171,7 @@ hymt_adapters_close(HymtAdapters *adapters)
 		Known	   *known = adapters->known;
 
 		adapters->known = known->next;
+		free(known->directory);
 		free(known);
 	}
 	list_free(&adapters->waiting);
@@ -180,20 +182,25 @@ hymt_adapters_close(HymtAdapters *adapters)
 
 /* --- loading ----------------------------------------------------------------------------------------------------- */
 
-/* The id of these contents; 0: out of memory, or all ids are used up. */
+/* The id of an adapter that has been opened; 0: out of memory, or all ids are used up. */
 static int32_t
-id_of(HymtAdapters *adapters, const char *fingerprint)
+id_of(HymtAdapters *adapters, const HymtAdapter *adapter)
 {
 	Known	   *known;
 
 	for (known = adapters->known; known != NULL; known = known->next)
-		if (strcmp(known->fingerprint, fingerprint) == 0)
+		if (strcmp(known->fingerprint, adapter->fingerprint) == 0 && strcmp(known->directory, adapter->directory) == 0)
 			return known->id;
 	known = adapters->last_id < INT32_MAX ? calloc(1, sizeof *known) : NULL;
-	if (known == NULL)
+	if (known != NULL)
+		known->directory = strdup(adapter->directory);
+	if (known == NULL || known->directory == NULL)
+	{
+		free(known);
 		return 0;
+	}
 	known->id = ++adapters->last_id;
-	strcpy(known->fingerprint, fingerprint);
+	strcpy(known->fingerprint, adapter->fingerprint);
 	known->next = adapters->known;
 	adapters->known = known;
 	return known->id;
@@ -226,7 +233,6 @@ find_place(HymtAdapters *adapters)
 	return best;
 }
 
-/* Two directories may hold the same adapter: it is loaded once, under the name that came first. */
 static Loaded *
 find_id(HymtAdapters *adapters, int32_t id)
 {
@@ -241,19 +247,16 @@ static Loaded *
 load(HymtAdapters *adapters, Loaded *place, const char *directory, HymtError *error)
 {
 	HymtAdapter adapter;
-	Loaded	   *twin;
 	int32_t		id;
 
 	if (!hymt_adapter_open(&adapter, adapters->model, directory, error))
 		return NULL;
-	id = id_of(adapters, adapter.fingerprint);
-	twin = id != 0 ? find_id(adapters, id) : NULL;
+	id = id_of(adapters, &adapter);
 	if (id == 0)
-		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
-	if (id == 0 || twin != NULL)
 	{
 		hymt_adapter_close(&adapter);
-		return twin;
+		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
+		return NULL;
 	}
 	if (place->id != 0)
 		unload(adapters, place);
@@ -412,11 +415,13 @@ hymt_adapters_stats(const HymtAdapters *adapters, HymtSchedulerStats *stats)
 	stats->waiting += adapters->waiting.count;
 }
 
-const char *
-hymt_adapters_fingerprint(const HymtAdapters *adapters, int32_t id)
+HymtUsedAdapter
+hymt_adapters_used(const HymtAdapters *adapters, int32_t id)
 {
-	for (const Known *known = adapters->known; known != NULL; known = known->next)
-		if (known->id == id)
-			return known->fingerprint;
-	return "";
+	const Known *known = adapters->known;
+
+	while (known != NULL && known->id != id)
+		known = known->next;
+	assert(known != NULL);
+	return (HymtUsedAdapter) {known->directory, known->fingerprint};
 }

@@ -39,7 +39,13 @@ extern bool hymt_adapters_answer(HymtAdapters *adapters, HymtSequenceAnswer *ans
 
 extern void hymt_adapters_stats(const HymtAdapters *adapters, HymtSchedulerStats *stats);
 
-/* The fingerprint of the adapter with this id, loaded or not any more. */
-extern const char *hymt_adapters_fingerprint(const HymtAdapters *adapters, int32_t id);
+/* What an id stands for, whether it is loaded or not any more. */
+typedef struct HymtUsedAdapter
+{
+	const char *directory;
+	const char *fingerprint;
+} HymtUsedAdapter;
+
+extern HymtUsedAdapter hymt_adapters_used(const HymtAdapters *adapters, int32_t id);
 
 #endif							/* HYMT_ADAPTERS_H */

@@ -107,20 +107,20 @@ check_room(const HymtEngine *engine, const HymtEngineOptions *options, HymtError
 static void
 note_adapter(HymtEngine *engine, const char *use, const char *directory)
 {
-	char	   *fingerprint = engine->adapter_fingerprints[engine->adapter_count++];
+	HymtNotedAdapter *noted = &engine->noted[engine->noted_count++];
 	HymtAdapter adapter;
 	HymtError	error;
 
-	fingerprint[0] = '\0';
+	noted->directory = directory;
 	if (hymt_adapter_open(&adapter, &engine->model, directory, &error))
 	{
-		strcpy(fingerprint, adapter.fingerprint);
+		strcpy(noted->fingerprint, adapter.fingerprint);
 		hymt_adapter_close(&adapter);
 	}
 	else
 		fprintf(stderr, "hymt-engine: the adapter for %s cannot be used, translations with it will fail: %s\n", use,
 				error.message);
-	hymt_fingerprint_combine(engine->fingerprint, use, fingerprint);
+	hymt_fingerprint_combine(engine->fingerprint, use, noted->fingerprint);
 }
 
 /* The one for all is there because somebody wants to see what it does: without it there is nothing to do. */
@@ -161,8 +161,8 @@ read_adapters(HymtEngine *engine, const HymtEngineOptions *options, HymtError *e
 	if (options->adapters != NULL && !hymt_assignments_add_list(&engine->assigned, options->adapters, error))
 		return false;
 	count = engine->assigned.count + engine->model.adapters.count + 1;
-	engine->adapter_fingerprints = calloc((size_t) count, sizeof(*engine->adapter_fingerprints));
-	if (engine->adapter_fingerprints == NULL)
+	engine->noted = calloc((size_t) count, sizeof(*engine->noted));
+	if (engine->noted == NULL)
 		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
 	engine->adapter = options->adapter;
 	if (!check_only_adapter(engine, error))
@@ -187,20 +187,31 @@ adapter_for(const HymtEngine *engine, const HymtLanguage *source, const HymtLang
 	return directory;
 }
 
+/* Whether an adapter is what it was when it went into the engine's fingerprint, in every place where it did. */
+static bool
+is_as_noted(const HymtEngine *engine, const HymtUsedAdapter *used)
+{
+	for (int i = 0; i < engine->noted_count; i++)
+		if (strcmp(engine->noted[i].directory, used->directory) == 0 &&
+			strcmp(engine->noted[i].fingerprint, used->fingerprint) != 0)
+			return false;
+	return true;
+}
+
 /* See HymtTranslation.fingerprint. */
 static void
 tell_fingerprint(const HymtEngine *engine, char fingerprint[65], int32_t adapter)
 {
-	const char *used = adapter != 0 ? hymt_adapters_fingerprint(engine->loaded, adapter) : "";
+	HymtUsedAdapter used;
 
 	fingerprint[0] = '\0';
-	if (used[0] == '\0')
+	if (adapter == 0)
 		return;
-	for (int i = 0; i < engine->adapter_count; i++)
-		if (strcmp(engine->adapter_fingerprints[i], used) == 0)
-			return;
+	used = hymt_adapters_used(engine->loaded, adapter);
+	if (is_as_noted(engine, &used))
+		return;
 	strcpy(fingerprint, engine->fingerprint);
-	hymt_fingerprint_combine(fingerprint, "used", used);
+	hymt_fingerprint_combine(fingerprint, "used", used.fingerprint);
 }
 
 /* --- opening and closing ---------------------------------------------------------------------------------------- */
@@ -263,7 +274,7 @@ hymt_engine_close(HymtEngine *engine)
 	hymt_scheduler_close(engine->scheduler);
 	hymt_adapters_close(engine->loaded);
 	hymt_assignments_free(&engine->assigned);
-	free(engine->adapter_fingerprints);
+	free(engine->noted);
 	if (engine->device != NULL)
 		engine->ops->close(engine->device);
 	if (engine->tokenizer != NULL)

@@ -28,6 +28,13 @@ typedef struct HymtEngineOptions
 	void	   *progress_context;
 } HymtEngineOptions;
 
+/* An adapter as it was when the engine was opened. */
+typedef struct HymtNotedAdapter
+{
+	const char *directory;
+	char		fingerprint[65];	/* "": it could not be used */
+} HymtNotedAdapter;
+
 typedef struct HymtEngine
 {
 	HymtModel	model;
@@ -40,8 +47,8 @@ typedef struct HymtEngine
 	HymtAssignments assigned;	/* by options.adapters */
 	const char *adapter;		/* options.adapter */
 	char		fingerprint[65];	/* of the model with its adapters as they were when it was opened */
-	char	   (*adapter_fingerprints)[65]; /* those that went into it; "" for an adapter that could not be used */
-	int			adapter_count;
+	HymtNotedAdapter *noted;	/* those that went into it */
+	int			noted_count;
 	int			stop_ids[HYMT_MAX_STOP_IDS];	/* those of the model that are control tokens */
 	int			stop_count;
 } HymtEngine;
