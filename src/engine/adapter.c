@@ -551,6 +551,42 @@ read_ahead(const HymtAdapter *adapter)
 	}
 }
 
+/* --- identity ------------------------------------------------------------------------------------------------------ */
+
+static HymtFileIdentity
+identity_of(const char *directory, const char *file)
+{
+	HymtFileIdentity identity = {0};
+	char	   *path = hymt_path_join(directory, file);
+	struct stat status;
+
+	if (path != NULL && stat(path, &status) == 0)
+		identity = (HymtFileIdentity) {
+			.device = (uint64_t) status.st_dev, .inode = (uint64_t) status.st_ino, .size = (int64_t) status.st_size,
+			.changed = (int64_t) status.st_mtim.tv_sec * 1000000000 + status.st_mtim.tv_nsec
+		};
+	free(path);
+	return identity;
+}
+
+static void
+read_identity(HymtFileIdentity identity[2], const char *directory)
+{
+	identity[0] = identity_of(directory, CONFIG_FILE);
+	identity[1] = identity_of(directory, WEIGHTS_FILE);
+}
+
+bool
+hymt_adapter_is_current(const HymtAdapter *adapter)
+{
+	static const HymtFileIdentity none;
+	HymtFileIdentity now[2];
+
+	read_identity(now, adapter->directory);
+	return memcmp(now, adapter->identity, sizeof now) == 0 ||
+		memcmp(&now[0], &none, sizeof none) == 0 || memcmp(&now[1], &none, sizeof none) == 0;
+}
+
 /* --- opening ------------------------------------------------------------------------------------------------------- */
 
 /* Only the pickle of older versions is there: say so, or people look for a file that was never written. */
@@ -602,6 +638,7 @@ load(HymtAdapter *adapter, const HymtModel *model, const char *directory, HymtEr
 	adapter->layer = calloc((size_t) model->config.layers, sizeof *adapter->layer);
 	if (adapter->directory == NULL || adapter->layer == NULL)
 		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
+	read_identity(adapter->identity, directory);
 	if (!hymt_file_read(&config, directory, CONFIG_FILE, CONFIG_LIMIT, false, error))
 		return false;
 	done = open_parts(adapter, model, &config, error);

@@ -33,9 +33,19 @@ typedef struct HymtLowRankPair
 	float		scale;
 } HymtLowRankPair;
 
+/* What tells a file from the one that takes its place; all zero where there is none. */
+typedef struct HymtFileIdentity
+{
+	uint64_t	device;
+	uint64_t	inode;
+	int64_t		size;
+	int64_t		changed;		/* nanoseconds */
+} HymtFileIdentity;
+
 typedef struct HymtAdapter
 {
 	char	   *directory;
+	HymtFileIdentity identity[2];	/* of its two files, before they were read */
 	char		fingerprint[65];	/* of its files; see fingerprint.c */
 	HymtLowRankPair (*layer)[HYMT_LINEARS];	/* [layers of the model] */
 	uint64_t	stored_bytes;
@@ -47,6 +57,10 @@ typedef struct HymtAdapter
  * file and the fault) or NO_MEMORY. On success *adapter, caller's memory, must be given to hymt_adapter_close().
  */
 extern bool hymt_adapter_open(HymtAdapter *adapter, const HymtModel *model, const char *directory, HymtError *error);
+
+/* False when other files have come in the place of those that were opened. While there are none nothing has come. */
+extern bool hymt_adapter_is_current(const HymtAdapter *adapter);
+
 extern void hymt_adapter_close(HymtAdapter *adapter);
 
 #endif							/* HYMT_ADAPTER_H */

@@ -206,12 +206,18 @@ id_of(HymtAdapters *adapters, const HymtAdapter *adapter)
 	return known->id;
 }
 
+/* One whose files have been replaced serves those that have it, and nobody else. */
 static Loaded *
 find_loaded(HymtAdapters *adapters, const char *directory)
 {
 	for (int i = 0; i < adapters->max; i++)
-		if (adapters->loaded[i].id != 0 && strcmp(adapters->loaded[i].adapter.directory, directory) == 0)
-			return &adapters->loaded[i];
+	{
+		Loaded	   *loaded = &adapters->loaded[i];
+
+		if (loaded->id != 0 && strcmp(loaded->adapter.directory, directory) == 0 &&
+			hymt_adapter_is_current(&loaded->adapter))
+			return loaded;
+	}
 	return NULL;
 }
 
@@ -247,6 +253,7 @@ static Loaded *
 load(HymtAdapters *adapters, Loaded *place, const char *directory, HymtError *error)
 {
 	HymtAdapter adapter;
+	Loaded	   *twin;
 	int32_t		id;
 
 	if (!hymt_adapter_open(&adapter, adapters->model, directory, error))
@@ -257,6 +264,14 @@ load(HymtAdapters *adapters, Loaded *place, const char *directory, HymtError *er
 		hymt_adapter_close(&adapter);
 		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
 		return NULL;
+	}
+	/* Other files with the same contents: nothing has changed. */
+	twin = find_id(adapters, id);
+	if (twin != NULL)
+	{
+		memcpy(twin->adapter.identity, adapter.identity, sizeof adapter.identity);
+		hymt_adapter_close(&adapter);
+		return twin;
 	}
 	if (place->id != 0)
 		unload(adapters, place);

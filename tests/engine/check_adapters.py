@@ -440,6 +440,12 @@ def check_languages(folder):
     shutil.copytree(two, f"{model}/adapters/two")
     found = translations(model, text)
     check("hymt.json assigns adapters", found == [with_one[0], with_two[1], with_one[2]], str(found))
+    os.remove(f"{model}/adapters/two/adapter_config.json")
+    code, out, err = run(["inspect", "--model", model])
+    told = [line.split(":")[:2] for line in out.decode().splitlines() if line.startswith("adapter for ")]
+    check("inspect tells of adapters", code == 0 and told[0][0] == "adapter for de" and "bytes" in told[0][1] and
+          told[1] == ["adapter for fr", " cannot be used"], str(told) + err)
+    shutil.copy(f"{two}/adapter_config.json", f"{model}/adapters/two")
     found = translations(model, text, ["--adapters", f"en>de={two}"])
     check("what is given goes before hymt.json", found == [with_two[0], with_two[1], with_one[2]], str(found))
     check("translate with an adapter that is not there", translations(DEMO, text, ["--adapter", f"{folder}/none"]) ==
@@ -502,11 +508,18 @@ def check_serve(folder):
     make_adapter(late, DEMO, 3, rank=2, targets=("q_proj", "down_proj"), strength=1.0)
     engine = Engine(options=["--adapters", f"fr={late}", "--max-adapters", "1"])
     engine.start()
+    before = ask(21)[1]
+    same_files = engine.fingerprints[22, 22]
     make_adapter(f"{folder}/new", DEMO, 4, rank=2, targets=("q_proj", "down_proj"), strength=1.0)
     shutil.rmtree(late)
+    check("serve: while files are being replaced, those that are loaded serve", ask(31)[1] == before and
+          engine.fingerprints[32, 32] == same_files == "")
     os.rename(f"{folder}/new", late)
+    wanted = translations(DEMO, text + "\n", ["--adapter", late])
     _, french, chinese = ask(1)
     told = engine.fingerprints.get((2, 2))
+    check("serve: files that came in their place are used from then on", french[2] + "\n" == wanted[1] != before[2] + "\n",
+          f"{french} {before}")
     check("serve: an answer of an adapter that changed since the start has a fingerprint of its own",
           french[0] == RESULT and chinese[0] == RESULT and len(told) == 64 and told != with_adapters and
           engine.fingerprints[3, 3] == "", f"{french} {told}")

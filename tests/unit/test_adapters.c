@@ -263,6 +263,8 @@ test_ids(void **state)
 	int32_t		second;
 	Parts		parts;
 	HymtError	error;
+	HymtSequenceAnswer answer;
+	const char *message;
 
 	(void) state;
 	make_adapter(path[0], "ids0");
@@ -276,7 +278,17 @@ test_ids(void **state)
 	assert_int_equal(run_one(&parts, path[0], &error), first);
 	assert_int_equal(door.loads, 3);
 
-	/* While it is loaded nobody reads its files. A broken one must not cost the loaded one its place. */
+	/* The same contents in new files are the same adapter, also while it is in use. */
+	assert_true(submit(&parts, 1, path[0], 5, &error));
+	copy_file(GOLDEN, path[0], "adapter_model.safetensors");
+	assert_true(submit(&parts, 2, path[0], 5, &error));
+	while (hymt_adapters_run(parts.adapters, true))
+		;
+	while (hymt_adapters_answer(parts.adapters, &answer, &message))
+		assert_int_equal(answer.adapter, first);
+	assert_int_equal(door.loads, 3);
+
+	/* A broken one must not cost the loaded one its place. */
 	config = read_whole(path[1], "adapter_config.json", &length);
 	write_text(path[1], "adapter_config.json", "{}");
 	assert_int_equal(run_one(&parts, path[1], &error), 0);
