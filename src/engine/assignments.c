@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../protocol/adapter_list.h"
 #include "files.h"
 
 static bool
@@ -23,7 +22,7 @@ add(HymtAssignments *assignments, const HymtAdapterItem *item, char *directory, 
 		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
 	}
 	assignments->list = longer;
-	longer[assignments->count++] = (HymtAssignment) {item->source, item->target, directory};
+	longer[assignments->count++] = (HymtAssignment) {*item, directory};
 	return true;
 }
 
@@ -31,7 +30,7 @@ static bool
 has(const HymtAssignments *assignments, const HymtAdapterItem *item)
 {
 	for (int i = 0; i < assignments->count; i++)
-		if (assignments->list[i].source == item->source && assignments->list[i].target == item->target)
+		if (hymt_adapter_same_key(&assignments->list[i].key, item))
 			return true;
 	return false;
 }
@@ -43,13 +42,13 @@ hymt_assignments_add_list(HymtAssignments *assignments, const char *list, HymtEr
 	const char *fault = "";
 	HymtAdapterItem item;
 	HymtAdapterListStatus status;
+	char		key[HYMT_ADAPTER_KEY_MAX];
 
 	while ((status = hymt_adapter_list_next(&at, &item, &fault)) == HYMT_ADAPTER_LIST_ITEM)
 	{
+		hymt_adapter_key_text(&item, key);
 		if (has(assignments, &item))
-			return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "list of adapters: %s%s%s occurs twice",
-							 item.source != NULL ? item.source->code : "", item.source != NULL ? ">" : "",
-							 item.target->code);
+			return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "list of adapters: %s occurs twice", key);
 		if (!add(assignments, &item, strndup(item.path, item.path_length), error))
 			return false;
 	}
@@ -82,6 +81,10 @@ hymt_assignments_add_json(HymtAssignments *assignments, const json_t *object, co
 		HymtAdapterItem item;
 		const char *fault;
 
+		/* Names are the administrator's to give, not the model's. */
+		if (key[0] == '@')
+			return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s/hymt.json: adapters: \"%.40s\" is no language",
+							 directory, key);
 		if (!hymt_adapter_key(key, strlen(key), &item, &fault))
 			return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s/hymt.json: adapters: \"%.40s\": %s", directory, key,
 							 fault);
@@ -106,14 +109,23 @@ hymt_assignments_find(const HymtAssignments *assignments, const HymtLanguage *so
 	{
 		const HymtAssignment *assignment = &assignments->list[i];
 
-		if (assignment->target != target)
+		if (assignment->key.target != target)
 			continue;
-		if (assignment->source == source)
+		if (assignment->key.source == source)
 			return assignment->directory;
-		if (assignment->source == NULL)
+		if (assignment->key.source == NULL)
 			found = assignment->directory;
 	}
 	return found;
+}
+
+const char *
+hymt_assignments_find_name(const HymtAssignments *assignments, const char *name)
+{
+	for (int i = 0; i < assignments->count; i++)
+		if (strcmp(assignments->list[i].key.name, name) == 0)
+			return assignments->list[i].directory;
+	return NULL;
 }
 
 void

@@ -6,13 +6,12 @@
 
 #include <jansson.h>
 
-#include "../protocol/languages.h"
+#include "../protocol/adapter_list.h"
 #include "error.h"
 
 typedef struct HymtAssignment
 {
-	const HymtLanguage *source; /* NULL: any */
-	const HymtLanguage *target;
+	HymtAdapterItem key;		/* its path has no meaning here */
 	char	   *directory;
 } HymtAssignment;
 
@@ -36,6 +35,9 @@ extern bool hymt_assignments_add_json(HymtAssignments *assignments, const json_t
 /* The directory for a pair: its own before that of its target language. NULL: none. */
 extern const char *hymt_assignments_find(const HymtAssignments *assignments, const HymtLanguage *source,
 										 const HymtLanguage *target);
+
+/* The directory of the adapter with that name. NULL: none. */
+extern const char *hymt_assignments_find_name(const HymtAssignments *assignments, const char *name);
 
 extern void hymt_assignments_free(HymtAssignments *assignments);
 

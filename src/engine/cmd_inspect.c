@@ -217,11 +217,12 @@ print_adapters(const HymtModel *model)
 	for (int i = 0; i < model->adapters.count; i++)
 	{
 		const HymtAssignment *assignment = &model->adapters.list[i];
+		char		key[HYMT_ADAPTER_KEY_MAX];
 		HymtAdapter adapter;
 		HymtError	error;
 
-		printf("adapter for %s%s%s: ", assignment->source != NULL ? assignment->source->code : "",
-			   assignment->source != NULL ? ">" : "", assignment->target->code);
+		hymt_adapter_key_text(&assignment->key, key);
+		printf("adapter for %s: ", key);
 		if (hymt_adapter_open(&adapter, model, assignment->directory, &error))
 		{
 			printf("%llu bytes, fingerprint %s\n", (unsigned long long) adapter.stored_bytes, adapter.fingerprint);

@@ -143,10 +143,9 @@ note_assigned(HymtEngine *engine, const HymtAssignments *assignments)
 	for (int i = 0; i < assignments->count; i++)
 	{
 		const HymtAssignment *assignment = &assignments->list[i];
-		char		use[2 * HYMT_LANG_MAX + 2];
+		char		use[HYMT_ADAPTER_KEY_MAX];
 
-		snprintf(use, sizeof(use), "%s%s%s", assignment->source != NULL ? assignment->source->code : "",
-				 assignment->source != NULL ? ">" : "", assignment->target->code);
+		hymt_adapter_key_text(&assignment->key, use);
 		note_adapter(engine, use, assignment->directory);
 	}
 }
@@ -185,6 +184,21 @@ adapter_for(const HymtEngine *engine, const HymtLanguage *source, const HymtLang
 	if (directory == NULL)
 		directory = hymt_assignments_find(&engine->model.adapters, source, target);
 	return directory;
+}
+
+/* The one that a caller names, else that of the languages. */
+static bool
+choose_adapter(const HymtEngine *engine, const char *name, const HymtLanguage *source, const HymtLanguage *target,
+			   const char **directory, HymtError *error)
+{
+	if (name == NULL || name[0] == '\0')
+	{
+		*directory = adapter_for(engine, source, target);
+		return true;
+	}
+	*directory = hymt_assignments_find_name(&engine->assigned, name);
+	return *directory != NULL ||
+		hymt_fail(error, HYMT_FAILURE_ADAPTER, "there is no adapter with the name \"%s\"", name);
 }
 
 /* Whether an adapter is what it was when it went into the engine's fingerprint, in every place where it did. */
@@ -368,8 +382,9 @@ cap_answer(const HymtEngine *engine, const HymtLanguage *target, size_t prompt_t
 
 bool
 hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang, const char *text,
-				   size_t length, int max_new, HymtError *error)
+				   size_t length, int max_new, const char *adapter, HymtError *error)
 {
+	const char *directory = NULL;
 	const HymtLanguage *source = find_language(engine, source_lang, error);
 	const HymtLanguage *target = source != NULL ? find_language(engine, target_lang, error) : NULL;
 	HymtIds		prompt = {0};
@@ -379,7 +394,8 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 
 	if (source == NULL || target == NULL)
 		return false;
-	done = hymt_prompt_encode(engine->model.family, &engine->chat, engine->tokenizer, source, target, text, length,
+	done = choose_adapter(engine, adapter, source, target, &directory, error) &&
+		hymt_prompt_encode(engine->model.family, &engine->chat, engine->tokenizer, source, target, text, length,
 							  (size_t) context_of(engine), &prompt, &text_tokens, error) &&
 		cap_answer(engine, target, prompt.count, text_tokens, max_new, &request.max_new, error);
 	if (done)
@@ -390,7 +406,7 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 		request.repetition_penalty = engine->model.config.repetition_penalty;
 		request.stop_ids = engine->stop_ids;
 		request.stop_count = engine->stop_count;
-		done = hymt_adapters_submit(engine->loaded, &request, adapter_for(engine, source, target), error);
+		done = hymt_adapters_submit(engine->loaded, &request, directory, error);
 	}
 	hymt_ids_free(&prompt);
 	return done;

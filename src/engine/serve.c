@@ -56,7 +56,7 @@ static const char usage[] =
 "Answers translation requests in frames on the socket with descriptor N. Started by hymt's worker in PostgreSQL.\n"
 "\n"
 "  --device-number N, --device-count N   this is engine N (from 0) of so many that share the machine's processors\n"
-"  --adapters LIST       directories of adapters for languages: \"de=/path, zh>ja=/path\"\n"
+"  --adapters LIST       directories of adapters for languages, or with names: \"de=/path, zh>ja=/path, @legal=/path\"\n"
 "  --max-adapters N      adapters loaded at a time (default: 3)\n"
 "  --beside BYTES        another engine serves, with so many bytes of weights that this one does not share: refuse\n"
 "                        when there is no memory for both\n";
@@ -388,7 +388,8 @@ take_request(Serve *serve, const HymtFrame *frame)
 	id = next_id(serve);
 	/* The decoder has checked that both codes end within their arrays. */
 	if (!hymt_engine_submit(&serve->engine, id, request.source_lang, request.target_lang, text.data, text.length,
-							request.max_new_tokens > INT32_MAX ? INT32_MAX : (int) request.max_new_tokens, &error))
+							request.max_new_tokens > INT32_MAX ? INT32_MAX : (int) request.max_new_tokens,
+							request.adapter, &error))
 	{
 		put_failure(serve, request.generation, request.slot, error.failure, HYMT_FINISH_NONE, error.message);
 		return;

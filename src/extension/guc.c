@@ -67,16 +67,17 @@ check_adapters(char **value, void **extra, GucSource source)
 	}
 	while ((status = hymt_adapter_list_next(&at, &item, &fault)) == HYMT_ADAPTER_LIST_ITEM)
 	{
+		char		key[HYMT_ADAPTER_KEY_MAX];
 		HymtAdapterItem other;
 		const char *again = *value;
 
 		for (int i = 0; i < count; i++)
 		{
 			(void) hymt_adapter_list_next(&again, &other, &fault);
-			if (other.source != item.source || other.target != item.target)
+			if (!hymt_adapter_same_key(&other, &item))
 				continue;
-			GUC_check_errdetail("%s%s%s occurs twice.", item.source != NULL ? item.source->code : "",
-								item.source != NULL ? ">" : "", item.target->code);
+			hymt_adapter_key_text(&item, key);
+			GUC_check_errdetail("%s occurs twice.", key);
 			return false;
 		}
 		count++;
@@ -89,7 +90,7 @@ check_adapters(char **value, void **extra, GucSource source)
 	if (status == HYMT_ADAPTER_LIST_END)
 		return true;
 	GUC_check_errdetail("In the list of adapters %s.", fault);
-	GUC_check_errhint("The list looks like \"de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese\".");
+	GUC_check_errhint("The list looks like \"de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese, @legal=/srv/adapters/legal\".");
 	return false;
 }
 
@@ -127,8 +128,8 @@ define_model_settings(void)
 							   "auto: as the files of the model tell. Otherwise hunyuan-mt, hy-mt1.5 or hy-mt2.",
 							   &hymt_prompt_family, "auto", PGC_SIGHUP, 0, check_prompt_family, NULL, NULL);
 	DefineCustomStringVariable("hymt.adapters",
-							   "LoRA adapters of the model for languages.",
-							   "A list like \"de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese\".",
+							   "LoRA adapters of the model for languages, or with names for callers.",
+							   "A list like \"de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese, @legal=/srv/adapters/legal\".",
 							   &hymt_adapters, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, check_adapters, NULL, NULL);
 	DefineCustomIntVariable("hymt.max_adapters",
 							"Number of adapters that an engine has loaded at one time.",

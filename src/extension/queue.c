@@ -323,7 +323,7 @@ raise_adapter(const char *message)
 
 	ereport(ERROR,
 			(errcode(ERRCODE_HYMT_ADAPTER),
-			 errmsg("the adapter for these languages cannot be used"),
+			 errmsg("the adapter for this translation cannot be used"),
 			 reason != NULL ? errdetail_internal("%s", reason) : 0,
 			 reason != NULL ? errhint("Check the setting hymt.adapters and, in the model's directory, hymt.json.") :
 			 errhint("The server log has more about it.")));
@@ -521,6 +521,7 @@ fill_slot(HymtSlot *slot, const HymtRequestSpec *spec)
 	strlcpy(slot->source_lang, spec->source_lang, HYMT_LANG_MAX);
 	strlcpy(slot->target_lang, spec->target_lang, HYMT_LANG_MAX);
 	slot->max_new_tokens = spec->max_new_tokens;
+	memcpy(slot->adapter, spec->adapter, sizeof(slot->adapter));
 	slot->text_length = spec->text_length;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "adapter_list.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool
@@ -34,13 +35,53 @@ find_language(const char *code, size_t length)
 }
 
 bool
+hymt_adapter_name_ok(const char *name, size_t length)
+{
+	for (size_t i = 0; i < length; i++)
+		if (!((name[i] >= 'a' && name[i] <= 'z') || (name[i] >= 'A' && name[i] <= 'Z') ||
+			  (name[i] >= '0' && name[i] <= '9') || name[i] == '_' || name[i] == '-' || name[i] == '.'))
+			return false;
+	return length > 0 && length < HYMT_ADAPTER_NAME_MAX;
+}
+
+bool
+hymt_adapter_same_key(const HymtAdapterItem *one, const HymtAdapterItem *other)
+{
+	return one->source == other->source && one->target == other->target && strcmp(one->name, other->name) == 0;
+}
+
+void
+hymt_adapter_key_text(const HymtAdapterItem *item, char text[HYMT_ADAPTER_KEY_MAX])
+{
+	if (item->name[0] != '\0')
+		snprintf(text, HYMT_ADAPTER_KEY_MAX, "@%s", item->name);
+	else
+		snprintf(text, HYMT_ADAPTER_KEY_MAX, "%s%s%s", item->source != NULL ? item->source->code : "",
+				 item->source != NULL ? ">" : "", item->target->code);
+}
+
+/* "@" and a name. */
+static bool
+read_name(const char *key, size_t length, HymtAdapterItem *item, const char **fault)
+{
+	*fault = "a name after \"@\" has other characters than letters, digits, \"_\", \"-\" and \".\", or more than 31";
+	trim(&key, &length);
+	if (!hymt_adapter_name_ok(key + 1, length - 1))
+		return false;
+	memcpy(item->name, key + 1, length - 1);
+	return true;
+}
+
+bool
 hymt_adapter_key(const char *key, size_t length, HymtAdapterItem *item, const char **fault)
 {
 	const char *arrow = memchr(key, '>', length);
 	const char *target = arrow != NULL ? arrow + 1 : key;
 
-	*fault = "a key is no language, such as \"de\", and no pair of languages, such as \"zh>de\"";
-	item->source = NULL;
+	memset(item, 0, sizeof(*item));
+	if (length > 0 && key[0] == '@')
+		return read_name(key, length, item, fault);
+	*fault = "a key is no language such as \"de\", no pair of languages such as \"zh>de\", and no name such as \"@legal\"";
 	item->target = find_language(target, length - (size_t) (target - key));
 	if (item->target == NULL)
 		return false;

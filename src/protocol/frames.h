@@ -36,6 +36,7 @@
 #define HYMT_FRAME_MAX_BODY (64u * 1024 * 1024)
 #define HYMT_LANG_MAX 16				/* longest language code, with its NUL */
 #define HYMT_FINGERPRINT_DIGITS 64
+#define HYMT_ADAPTER_NAME_MAX 32		/* longest name of an adapter, with its NUL */
 
 typedef enum HymtFrameType
 {
@@ -136,6 +137,7 @@ typedef struct HymtRequest
 	char		target_lang[HYMT_LANG_MAX];
 	uint32_t	reserved;
 	uint32_t	text_length;	/* UTF-8 */
+	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller, NUL-padded; empty: that of the languages */
 } HymtRequest;
 
 typedef struct HymtCancel

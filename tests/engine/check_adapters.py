@@ -451,7 +451,8 @@ def check_languages(folder):
     check("translate with an adapter that is not there", translations(DEMO, text, ["--adapter", f"{folder}/none"]) ==
           [None] * 3)
     for number, adapters in enumerate(({"de": "/etc"}, {"de": "a/../../b"}, {"de": ".."}, {"de": ""}, {"de": 5}, [],
-                                       {"xx": "a"}, {"en>": "a"}, {"en>xx": "a"}, {"zh": "a", "zh-CN": "b"})):
+                                       {"xx": "a"}, {"en>": "a"}, {"en>xx": "a"}, {"zh": "a", "zh-CN": "b"},
+                                       {"@name": "a"})):
         bad = f"{folder}/bad{number}"
         copy_demo(bad, {"adapters": adapters})
         code, _, err = run(["translate", "--model", bad, "--from", "en", "--to", "de"], text)
@@ -523,6 +524,17 @@ def check_serve(folder):
     check("serve: an answer of an adapter that changed since the start has a fingerprint of its own",
           french[0] == RESULT and chinese[0] == RESULT and len(told) == 64 and told != with_adapters and
           engine.fingerprints[3, 3] == "", f"{french} {told}")
+    engine.close()
+
+    engine = Engine(options=["--adapters", f"fr={late}, @one={one}"])
+    engine.start()
+    pairs = (("fr", ""), ("fr", "one"), ("zh", "one"), ("fr", "two"))
+    engine.socket.sendall(b"".join(request(i, i, "en", pairs[i][0], text, adapter=pairs[i][1]) for i in range(4)))
+    answers, _ = engine.answers(4)
+    by_name = translations(DEMO, text + "\n", ["--adapter", one], [("en", "fr"), ("en", "zh")])
+    check("serve: an adapter that the request names, in the place of that of the language",
+          [answers[i, i][2] + "\n" for i in range(3)] == [wanted[1], *by_name] and
+          answers[3, 3][:2] == (FAILURE, ADAPTER_FAILURE) and '"two"' in answers[3, 3][2], str(answers))
     engine.close()
 
 

@@ -21,10 +21,10 @@ def frame(kind, body):
     return struct.pack("=IIII", MAGIC, kind, len(body), 0) + body
 
 
-def request(generation, slot, source, target, text, max_new=0):
+def request(generation, slot, source, target, text, max_new=0, adapter=""):
     text = text if isinstance(text, bytes) else text.encode()
-    return frame(REQUEST, struct.pack("=QII16s16sII", generation, slot, max_new, source.encode(), target.encode(), 0,
-                                      len(text)) + text)
+    return frame(REQUEST, struct.pack("=QII16s16sII32s", generation, slot, max_new, source.encode(), target.encode(), 0,
+                                      len(text), adapter.encode()) + text)
 
 
 def cancel(generation, slot):

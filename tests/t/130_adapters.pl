@@ -71,9 +71,10 @@ sub set_adapters
 # The translation, or SQLSTATE, message, detail and hint.
 sub ask
 {
-	my ($node, $target, $role) = @_;
+	my ($node, $target, $role, $adapter) = @_;
+	my $options = $adapter ? qq(, options => '{"adapter": "$adapter"}') : '';
 	my ($code, $out, $err) = $node->psql('postgres', ($role ? "SET ROLE $role; " : '') .
-		"\\set VERBOSITY verbose\nSELECT hymt_translate('red bicycle', 'en', '$target')");
+		"\\set VERBOSITY verbose\nSELECT hymt_translate('red bicycle', 'en', '$target'$options)");
 
 	return $code == 0 ? $out : $err;
 }
@@ -94,6 +95,12 @@ scenario 'assigned' => sub {
 	set_adapters($node, "de=$one, zh>fr=$one");
 	is(ask($node, 'de'), $adapted, 'the language has its adapter');
 	is(ask($node, $_), $plain{$_}, "$_ has none") foreach qw(fr zh);
+	set_adapters($node, "\@formal=$one");
+	is(ask($node, 'de'), $plain{de}, 'who names none gets none');
+	is(ask($node, 'de', undef, 'formal'), $adapted, 'who names it gets it');
+	like(ask($node, 'de', undef, 'casual'), qr/22023.*"casual"/, 'a name that is none');
+	is($node->safe_psql('postgres', "SELECT hymt_translate(ARRAY['red bicycle', 'red bicycle'], 'en', 'de', "
+			  . "options => '{\"adapter\": \"formal\"}')"), "{\"$adapted\",\"$adapted\"}" =~ s/"(\w+)"/$1/gr, 'arrays too');
 	set_adapters($node, '');
 	is(ask($node, 'de'), $plain{de}, 'and again none');
 	is(status($node, 'fingerprint'), $fingerprint, 'the fingerprint is what it was');
@@ -122,7 +129,7 @@ scenario 'cannot be used' => sub {
 };
 
 scenario 'the setting' => sub {
-	foreach my $list ('de', 'de=', 'xx=/x', 'de=/x, de=/y', '=/x', 'de=/x,,fr=/y', 'de=' . 'x' x 9000)
+	foreach my $list ('de', 'de=', 'xx=/x', 'de=/x, de=/y', '=/x', 'de=/x,,fr=/y', '\@a b=/x', '\@a=/x,\@a=/y', 'de=' . 'x' x 9000)
 	{
 		my ($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY sqlstate\nALTER SYSTEM SET hymt.adapters = '$list'");
 

@@ -479,10 +479,12 @@ test_list(void **state)
 		const char *text;
 		const char *items;		/* "source>target|path;" each; "!" where it goes wrong */
 	}			cases[] = {
-		{"", ""}, {" \t", ""}, {"de=/x", ">de|/x;"}, {" de = /x y/z , ", ">de|/x y/z;"},
-		{"zh-CN>pt_BR=a=b,fil=c", "zh>pt|a=b;>tl|c;"}, {"zh > de=/x", "zh>de|/x;"}, {"de=/x,,", ">de|/x;!"},
+		{"", ""}, {" \t", ""}, {"de=/x", "de|/x;"}, {" de = /x y/z , ", "de|/x y/z;"},
+		{"zh-CN>pt_BR=a=b,fil=c", "zh>pt|a=b;tl|c;"}, {"zh > de=/x", "zh>de|/x;"}, {"de=/x,,", "de|/x;!"},
 		{"de", "!"}, {"=", "!"}, {"de=", "!"}, {"de= ,", "!"}, {">de=x", "!"}, {"de>=x", "!"}, {"a>b>c=x", "!"},
-		{"fr=a,xx=b", ">fr|a;!"},
+		{"fr=a,xx=b", "fr|a;!"}, {"@legal=/x,@A-1.b_ = y", "@legal|/x;@A-1.b_|y;"}, {"@=x", "!"}, {"@a b=x", "!"},
+		{"@de>fr=x", "!"}, {"@1234567890123456789012345678901=x", "@1234567890123456789012345678901|x;"},
+		{"@12345678901234567890123456789012=x", "!"}, {"@ü=x", "!"},
 	};
 
 	(void) state;
@@ -495,8 +497,13 @@ test_list(void **state)
 		HymtAdapterListStatus status;
 
 		while ((status = hymt_adapter_list_next(&at, &item, &fault)) == HYMT_ADAPTER_LIST_ITEM)
-			snprintf(found + strlen(found), sizeof found - strlen(found), "%s>%s|%.*s;",
-					 item.source != NULL ? item.source->code : "", item.target->code, (int) item.path_length, item.path);
+		{
+			char		key[HYMT_ADAPTER_KEY_MAX];
+
+			hymt_adapter_key_text(&item, key);
+			snprintf(found + strlen(found), sizeof found - strlen(found), "%s|%.*s;", key, (int) item.path_length,
+					 item.path);
+		}
 		if (status == HYMT_ADAPTER_LIST_BAD)
 		{
 			strcat(found, "!");

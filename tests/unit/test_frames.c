@@ -340,6 +340,16 @@ test_language_codes(void **state)
 	(void) state;
 	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &request, sizeof(request));
 	assert_true(hymt_decode_request(&frame, &broken, &text));
+	strcpy(request.adapter, "legal");
+	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &request, sizeof(request));
+	assert_true(hymt_decode_request(&frame, &broken, &text));
+	assert_string_equal(broken.adapter, "legal");
+	broken = request, memset(broken.adapter, 'x', HYMT_ADAPTER_NAME_MAX);
+	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
+	assert_false(hymt_decode_request(&frame, &broken, &text));
+	broken = request, broken.adapter[HYMT_ADAPTER_NAME_MAX - 1] = 'x';
+	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
+	assert_false(hymt_decode_request(&frame, &broken, &text));
 	broken = request, broken.source_lang[0] = '\0';
 	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
 	assert_false(hymt_decode_request(&frame, &broken, &text));
