@@ -533,24 +533,6 @@ place_weights(Opening *opening, HymtError *error)
 	return true;
 }
 
-/*
- * Lets the kernel read the weights in the background. They are needed in the next steps, and a step that waits for the
- * disk keeps all other sequences waiting.
- */
-static void
-read_ahead(const HymtAdapter *adapter)
-{
-	uintptr_t	page = (uintptr_t) sysconf(_SC_PAGESIZE);
-
-	for (size_t i = 0; i < hymt_safetensors_count(adapter->files); i++)
-	{
-		const HymtStoredTensor *stored = hymt_safetensors_at(adapter->files, i);
-		uintptr_t	begin = (uintptr_t) stored->data / page * page;
-
-		(void) madvise((void *) begin, (uintptr_t) stored->data + stored->bytes - begin, MADV_WILLNEED);
-	}
-}
-
 /* --- identity ------------------------------------------------------------------------------------------------------ */
 
 static HymtFileIdentity
@@ -643,10 +625,7 @@ load(HymtAdapter *adapter, const HymtModel *model, const char *directory, HymtEr
 		return false;
 	done = open_parts(adapter, model, &config, error);
 	if (done)
-	{
 		hymt_fingerprint_adapter(adapter->fingerprint, &config, adapter->files);
-		read_ahead(adapter);
-	}
 	hymt_file_free(&config);
 	return done;
 }
@@ -662,6 +641,20 @@ hymt_adapter_open(HymtAdapter *adapter, const HymtModel *model, const char *dire
 	if (error->failure != HYMT_FAILURE_NO_MEMORY)
 		error->failure = HYMT_FAILURE_ADAPTER;
 	return false;
+}
+
+void
+hymt_adapter_read_ahead(const HymtAdapter *adapter)
+{
+	uintptr_t	page = (uintptr_t) sysconf(_SC_PAGESIZE);
+
+	for (size_t i = 0; i < hymt_safetensors_count(adapter->files); i++)
+	{
+		const HymtStoredTensor *stored = hymt_safetensors_at(adapter->files, i);
+		uintptr_t	begin = (uintptr_t) stored->data / page * page;
+
+		(void) madvise((void *) begin, (uintptr_t) stored->data + stored->bytes - begin, MADV_WILLNEED);
+	}
 }
 
 void

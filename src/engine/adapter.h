@@ -61,6 +61,12 @@ extern bool hymt_adapter_open(HymtAdapter *adapter, const HymtModel *model, cons
 /* False when other files have come in the place of those that were opened. While there are none nothing has come. */
 extern bool hymt_adapter_is_current(const HymtAdapter *adapter);
 
+/*
+ * Lets the kernel read the weights in the background: for an adapter that is needed in the next steps, because a step
+ * that waits for the disk keeps all other sequences waiting.
+ */
+extern void hymt_adapter_read_ahead(const HymtAdapter *adapter);
+
 extern void hymt_adapter_close(HymtAdapter *adapter);
 
 #endif							/* HYMT_ADAPTER_H */

@@ -281,6 +281,7 @@ load(HymtAdapters *adapters, Loaded *place, const char *directory, HymtError *er
 		hymt_adapter_close(&place->adapter);
 		return NULL;
 	}
+	hymt_adapter_read_ahead(&place->adapter);
 	place->id = id;
 	return place;
 }
