@@ -252,6 +252,22 @@ def check_company(folder):
                   code == 0 and out == wanted, err)
 
 
+def check_poison(folder):
+    """An adapter full of NaN, which loads like any other: its requests fail, and it leaves nothing to others."""
+    poison = f"{folder}/poison"
+    make_adapter(poison, BASE, 400, rank=40)
+    tensors = read_tensors(f"{poison}/adapter_model.safetensors")
+    write_tensors(f"{poison}/adapter_model.safetensors",
+                  {name: (dtype, shape, [math.nan] * len(values)) for name, (dtype, shape, values) in tensors.items()})
+    good = {"ids": [9, 8, 7], "max_new": 12, "adapter": GOLDEN}
+    wanted = eval_lines(BASE, [good])[1][0]
+    code, answers, err = eval_lines(BASE, [{"ids": [5], "max_new": 5, "adapter": poison}, good, {**good, "adapter": None},
+                                           {"ids": [6, 7], "max_new": 5, "adapter": poison}, good, good])
+    check("an adapter of NaN fails its own requests", code == 1 and
+          [list(answer) == ["error"] for answer in answers] == [True, False, False, True, False, False] and
+          answers[1] == answers[4] == answers[5] == wanted, err)
+
+
 # --- which are loaded ----------------------------------------------------------------------------------------------
 
 def mapped(pid):
@@ -562,7 +578,7 @@ def check_serve_queue(folder):
 if __name__ == "__main__":
     check_golden()
     with tempfile.TemporaryDirectory() as temporary:
-        for part in (check_merged, check_company, check_loaded, check_refused, check_languages, check_serve,
+        for part in (check_merged, check_company, check_poison, check_loaded, check_refused, check_languages, check_serve,
                      check_serve_queue):
             os.mkdir(f"{temporary}/{part.__name__}")
             part(f"{temporary}/{part.__name__}")
