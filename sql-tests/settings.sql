@@ -16,4 +16,6 @@ SET hymt.queue_slots = 8;
 SET hymt.no_such_setting = 1;
 ALTER SYSTEM SET hymt.prompt_family = 'no such family';
 ALTER SYSTEM SET hymt.max_context = 1;
+ALTER SYSTEM SET hymt.adapters = 'klingon=/srv/adapters/klingon';
+ALTER SYSTEM SET hymt.max_adapters = 0;
 ALTER SYSTEM SET hymt.queue_memory = '1kB';

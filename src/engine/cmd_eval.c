@@ -28,13 +28,20 @@ static const char usage[] =
 "tokens the answer may have. Writes one line for each, in the same order:\n"
 "  {\"last_logits\": [...], \"argmax_per_position\": [...], \"greedy\": [...], \"finish\": \"stop\"}\n"
 "last_logits are those at the last id of the prompt, before any penalty; greedy ends with the stop id that ended it;\n"
-"finish is \"stop\" or \"length\". A request that fails gives {\"error\": \"...\"}, and exit code 1 at the end.\n";
+"\"adapter\": \"DIR\" in a request computes it with that LoRA adapter, null without any.\n"
+"finish is \"stop\" or \"length\". A request that fails gives {\"error\": \"...\"}, and exit code 1 at the end.\n"
+"\n"
+"  --adapter DIR         LoRA adapter for requests that name none\n"
+"  --max-adapters N      adapters loaded at a time (default: 3)\n";
 
 typedef struct Eval
 {
 	HymtModel	model;
 	HymtDevice *device;
 	HymtScheduler *scheduler;
+	HymtAdapters *adapters;
+	const char *adapter;		/* of requests that name none, or NULL */
+	int			max_adapters;
 	bool		failed;
 } Eval;
 
@@ -82,10 +89,22 @@ read_settings(const json_t *object, HymtSequenceRequest *request, HymtError *err
 }
 
 static bool
+read_adapter(const Eval *eval, const json_t *object, const char **adapter, HymtError *error)
+{
+	const json_t *value = json_object_get(object, "adapter");
+
+	*adapter = value == NULL ? eval->adapter : json_string_value(value);
+	if (value == NULL || json_is_null(value) || (json_is_string(value) && json_string_length(value) > 0))
+		return true;
+	return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "adapter is not the name of a directory");
+}
+
+static bool
 submit_object(Eval *eval, uint64_t number, const json_t *object, HymtError *error)
 {
 	const json_t *list = json_object_get(object, "ids");
 	HymtSequenceRequest request = {.id = number, .want_last_logits = true, .want_argmax = true};
+	const char *adapter;
 	int32_t    *ids;
 	bool		done;
 
@@ -105,7 +124,8 @@ submit_object(Eval *eval, uint64_t number, const json_t *object, HymtError *erro
 	request.stop_count = eval->model.config.stop_count;
 	done = read_ids(list, ids, eval->model.config.vocab, error) &&
 		read_settings(object, &request, error) &&
-		hymt_scheduler_submit(eval->scheduler, &request, error);
+		read_adapter(eval, object, &adapter, error) &&
+		hymt_adapters_submit(eval->adapters, &request, adapter, error);
 	free(ids);
 	return done;
 }
@@ -204,10 +224,16 @@ collect_answer(void *context, uint64_t *number, HymtBytes *output)
 {
 	Eval	   *eval = context;
 	HymtSequenceAnswer answer;
+	const char *message;
 
-	if (!hymt_scheduler_answer(eval->scheduler, &answer))
+	if (!hymt_adapters_answer(eval->adapters, &answer, &message))
 		return false;
 	*number = answer.id;
+	if (message != NULL)
+	{
+		answer_error(eval, message, output);
+		return true;
+	}
 	/* JSON has no way to write what is not finite. */
 	if (answer.failure != HYMT_FAILURE_NONE || !all_finite(answer.last_logits, eval->model.config.vocab))
 		answer_error(eval, "the model computed a logit that is not a finite number", output);
@@ -239,14 +265,17 @@ run(Eval *eval, const HymtOptions *options, HymtError *error)
 	if (eval->device != NULL)
 		eval->scheduler = hymt_scheduler_open(ops, eval->device, eval->model.config.vocab, options->trace, error);
 	if (eval->scheduler != NULL)
+		eval->adapters = hymt_adapters_open(ops, eval->device, &eval->model, eval->scheduler, eval->max_adapters, error);
+	if (eval->adapters != NULL)
 	{
-		work.scheduler = eval->scheduler;
+		work.adapters = eval->adapters;
 		work.event_fd = ops->info(eval->device)->event_fd;
 		work.window = window_for(eval->model.config.vocab);
 		eval->failed = !hymt_lines_run(&work) || eval->failed;
 		done = true;
 	}
 	hymt_scheduler_close(eval->scheduler);
+	hymt_adapters_close(eval->adapters);
 	if (eval->device != NULL)
 		ops->close(eval->device);
 	hymt_model_close(&eval->model);
@@ -257,13 +286,20 @@ int
 hymt_cmd_eval(int argc, char **argv)
 {
 	HymtOptions options;
-	Eval		eval = {0};
+	Eval		eval = {.max_adapters = HYMT_DEFAULT_ADAPTERS};
+	const char *max_adapters = NULL;
+	const HymtOwnOption own[] = {{"adapter", &eval.adapter}, {"max-adapters", &max_adapters}, {NULL, NULL}};
 	HymtError	error;
 	int			code;
 	bool		done;
 
-	if (!hymt_options_parse(&options, argc, argv, usage, NULL, &code))
+	if (!hymt_options_parse(&options, argc, argv, usage, own, &code))
 		return code;
+	if (!hymt_option_adapters(&eval.max_adapters, max_adapters))
+	{
+		hymt_options_close(&options);
+		return 2;
+	}
 	done = run(&eval, &options, &error);
 	if (!done)
 		hymt_complain("%s", error.message);

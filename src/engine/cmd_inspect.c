@@ -3,6 +3,7 @@
  *
  * Runs in the engine program, without a database. Prints "key: value" lines for people; computes nothing.
  */
+#include "adapter.h"
 #include "cmd.h"
 
 #include <inttypes.h>
@@ -209,6 +210,29 @@ print_stop_ids(const HymtModel *model, const HymtTokenizer *tokenizer)
 	json_decref(file);
 }
 
+/* Those that hymt.json assigns to languages, and whether they can be used. */
+static void
+print_adapters(const HymtModel *model)
+{
+	for (int i = 0; i < model->adapters.count; i++)
+	{
+		const HymtAssignment *assignment = &model->adapters.list[i];
+		char		key[HYMT_ADAPTER_KEY_MAX];
+		HymtAdapter adapter;
+		HymtError	error;
+
+		hymt_adapter_key_text(&assignment->key, key);
+		printf("adapter for %s: ", key);
+		if (hymt_adapter_open(&adapter, model, assignment->directory, &error))
+		{
+			printf("%llu bytes, fingerprint %s\n", (unsigned long long) adapter.stored_bytes, adapter.fingerprint);
+			hymt_adapter_close(&adapter);
+		}
+		else
+			printf("cannot be used: %s\n", error.message);
+	}
+}
+
 /* A model without a tokenizer is complete enough to compute with; *tokenizer is then NULL. */
 static bool
 open_tokenizer(HymtTokenizer **tokenizer, const char *directory, HymtError *error)
@@ -244,6 +268,7 @@ inspect(const char *directory, HymtFamily family)
 	print_weights(&model);
 	print_tokenizer(tokenizer, &model.config);
 	print_stop_ids(&model, tokenizer);
+	print_adapters(&model);
 	printf("fingerprint: %s\n", model.fingerprint);
 	if (tokenizer != NULL)
 		hymt_tokenizer_close(tokenizer);
@@ -256,7 +281,8 @@ hymt_cmd_inspect(int argc, char **argv)
 {
 	static const char usage[] =
 		"usage: hymt-engine inspect --model DIR\n"
-		"Shows what a model directory holds: prompt family and why, shapes, sizes, tokenizer, stop ids, fingerprint.\n";
+		"Shows what a model directory holds: prompt family and why, shapes, sizes, tokenizer, stop ids,\n"
+		"adapters for languages, fingerprint of the model without them.\n";
 	HymtOptions options;
 	int			exit_code;
 

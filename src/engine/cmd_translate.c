@@ -23,7 +23,9 @@ static const char usage[] =
 "error, and exit code 1 at the end.\n"
 "\n"
 "  --from CODE           language of the lines: en, zh, zh-Hant, de ...\n"
-"  --to CODE             language wanted\n";
+"  --to CODE             language wanted\n"
+"  --adapter DIR         LoRA adapter to translate with (default: as --adapters and the model's hymt.json say)\n"
+"  --adapters LIST       directories of adapters for languages: \"de=/path, zh>ja=/path\"\n";
 
 typedef struct Translate
 {
@@ -106,7 +108,7 @@ start_line(void *context, uint64_t number, const char *line, size_t length, Hymt
 		length--;
 	}
 	if (hymt_engine_submit(&translate->engine, number, translate->source->code, translate->target->code, line, length,
-						   0, &error))
+						   0, NULL, &error))
 		return true;
 	fail_line(translate, number, error.message);
 	end_line(translate, number, output);
@@ -139,7 +141,8 @@ collect_answer(void *context, uint64_t *number, HymtBytes *output)
 		return false;
 	*number = translation.id;
 	if (translation.failure != HYMT_FAILURE_NONE)
-		fail_line(translate, translation.id, failure_message(translation.failure));
+		fail_line(translate, translation.id,
+				  translation.message != NULL ? translation.message : failure_message(translation.failure));
 	else
 	{
 		for (size_t i = 0; i < translation.length; i++)
@@ -154,13 +157,16 @@ collect_answer(void *context, uint64_t *number, HymtBytes *output)
 }
 
 static bool
-translate_lines(Translate *translate, const HymtOptions *options, const char *from, const char *to)
+translate_lines(Translate *translate, const HymtOptions *options, const char *from, const char *to,
+				const char *adapter, const char *adapters)
 {
 	HymtEngineOptions engine_options = {
 		.model_directory = options->model,
 		.family = options->family,
 		.device = options->device,
-		.trace = options->trace
+		.trace = options->trace,
+		.adapter = adapter,
+		.adapters = adapters
 	};
 	HymtLineWork work = {.context = translate, .window = WINDOW, .start = start_line, .collect = collect_answer};
 	HymtError	error;
@@ -177,7 +183,7 @@ translate_lines(Translate *translate, const HymtOptions *options, const char *fr
 	done = translate->source != NULL && translate->target != NULL;
 	if (done)
 	{
-		work.scheduler = translate->engine.scheduler;
+		work.adapters = translate->engine.loaded;
 		work.event_fd = translate->engine.ops->info(translate->engine.device)->event_fd;
 		done = hymt_lines_run(&work);
 	}
@@ -194,7 +200,11 @@ hymt_cmd_translate(int argc, char **argv)
 	static Translate translate; /* large, and there is one */
 	const char *from = NULL;
 	const char *to = NULL;
-	const HymtOwnOption own[] = {{"from", &from}, {"to", &to}, {NULL, NULL}};
+	const char *adapter = NULL;
+	const char *adapters = NULL;
+	const HymtOwnOption own[] = {
+		{"from", &from}, {"to", &to}, {"adapter", &adapter}, {"adapters", &adapters}, {NULL, NULL}
+	};
 	int			code;
 	bool		done;
 
@@ -206,7 +216,7 @@ hymt_cmd_translate(int argc, char **argv)
 		hymt_options_close(&options);
 		return 2;
 	}
-	done = translate_lines(&translate, &options, from, to);
+	done = translate_lines(&translate, &options, from, to, adapter, adapters);
 	done = hymt_options_close(&options) && done;
 	return done && !translate.failed ? 0 : 1;
 }

@@ -17,11 +17,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "adapter.h"
 #include "error.h"
 #include "model.h"
 
 /* Tokens per KV page. A page holds keys and values of all layers for that many consecutive positions. */
 #define HYMT_PAGE_TOKENS 16
+
+/* Adapters that a device may have loaded at a time. */
+#define HYMT_DEVICE_ADAPTERS 64
 
 /* HymtRow.token: take the token produced by row `previous_row` of the plan submitted before this one. */
 #define HYMT_TOKEN_FROM_PREVIOUS (-1)
@@ -44,7 +48,7 @@ typedef struct HymtPlanSequence
 {
 	const int32_t *pages;
 	int32_t		page_count;
-	int32_t		adapter;		/* 0: none */
+	int32_t		adapter;		/* of a loaded adapter; 0: none */
 } HymtPlanSequence;
 
 #define HYMT_SAMPLE_TOKEN  0x1	/* the token with the largest logit (after the penalty); lowest id wins ties */
@@ -133,6 +137,14 @@ typedef struct HymtDeviceOps
 	/* The model must outlive the device. */
 	HymtDevice *(*open) (const HymtModel *model, const HymtDeviceOptions *options, HymtError *error);
 	const HymtDeviceInfo *(*info) (const HymtDevice *device);
+	/*
+	 * Make an adapter available to plans under an id > 0, which the caller chooses and never gives to an adapter with
+	 * other contents, so that whatever is kept by id stays true. *adapter must live until it is unloaded. Fails with
+	 * NO_MEMORY; also when HYMT_DEVICE_ADAPTERS are loaded. Does not wait for steps, and no step waits for it.
+	 */
+	bool		(*load_adapter) (HymtDevice *device, int32_t id, const HymtAdapter *adapter, HymtError *error);
+	/* No plan that is under way may use it. */
+	void		(*unload_adapter) (HymtDevice *device, int32_t id);
 	/* Hand over a plan. The plan is valid by construction; a violation is a bug and asserts. */
 	void		(*submit) (HymtDevice *device, const HymtPlan *plan);
 	/* The result of the oldest unfetched plan. wait: block until there is one; else returns false when it is not done. */

@@ -200,7 +200,7 @@ check_plan(const HymtDevice *device, const HymtPlan *plan)
 
 		assert(row->sequence >= 0 && row->sequence < plan->sequence_count);
 		sequence = &plan->sequences[row->sequence];
-		assert(sequence->adapter == 0);
+		assert(sequence->adapter == 0 || hymt_low_rank_has(hymt_forward_low_rank(device->forward), sequence->adapter));
 		assert(row->position >= 0 && row->position < device->info.max_context);
 		assert(row->position / HYMT_PAGE_TOKENS < sequence->page_count);
 		page = sequence->pages[row->position / HYMT_PAGE_TOKENS];
@@ -220,6 +220,21 @@ check_plan(const HymtDevice *device, const HymtPlan *plan)
 	(void) device;
 	(void) plan;
 #endif
+}
+
+static bool
+cpu_load_adapter(HymtDevice *device, int32_t id, const HymtAdapter *adapter, HymtError *error)
+{
+	if (hymt_low_rank_load(hymt_forward_low_rank(device->forward), id, adapter))
+		return true;
+	return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "the device has no room for more than %d adapters",
+					 HYMT_DEVICE_ADAPTERS);
+}
+
+static void
+cpu_unload_adapter(HymtDevice *device, int32_t id)
+{
+	hymt_low_rank_unload(hymt_forward_low_rank(device->forward), id);
 }
 
 static void
@@ -437,6 +452,8 @@ cpu_open(const HymtModel *model, const HymtDeviceOptions *options, HymtError *er
 const HymtDeviceOps hymt_device_cpu = {
 	.open = cpu_open,
 	.info = cpu_info,
+	.load_adapter = cpu_load_adapter,
+	.unload_adapter = cpu_unload_adapter,
 	.submit = cpu_submit,
 	.poll = cpu_poll,
 	.close = cpu_close,

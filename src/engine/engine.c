@@ -5,6 +5,7 @@
  */
 #include "engine.h"
 #include "machine.h"
+#include "model_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +101,135 @@ check_room(const HymtEngine *engine, const HymtEngineOptions *options, HymtError
 					 engine->model.name, (long long) (needed >> 20), (long long) (available >> 20));
 }
 
+/* --- adapters --------------------------------------------------------------------------------------------------- */
+
+/* Take one more adapter into the engine's fingerprint. One that cannot be used fails its requests, not the engine. */
+static void
+note_adapter(HymtEngine *engine, const char *use, const char *directory)
+{
+	HymtNotedAdapter *noted = &engine->noted[engine->noted_count++];
+	HymtAdapter adapter;
+	HymtError	error;
+
+	noted->directory = directory;
+	if (hymt_adapter_open(&adapter, &engine->model, directory, &error))
+	{
+		strcpy(noted->fingerprint, adapter.fingerprint);
+		hymt_adapter_close(&adapter);
+	}
+	else
+		fprintf(stderr, "hymt-engine: the adapter for %s cannot be used, translations with it will fail: %s\n", use,
+				error.message);
+	hymt_fingerprint_combine(engine->fingerprint, use, noted->fingerprint);
+}
+
+/* The one for all is there because somebody wants to see what it does: without it there is nothing to do. */
+static bool
+check_only_adapter(const HymtEngine *engine, HymtError *error)
+{
+	HymtAdapter adapter;
+
+	if (engine->adapter == NULL)
+		return true;
+	if (!hymt_adapter_open(&adapter, &engine->model, engine->adapter, error))
+		return false;
+	hymt_adapter_close(&adapter);
+	return true;
+}
+
+static void
+note_assigned(HymtEngine *engine, const HymtAssignments *assignments)
+{
+	for (int i = 0; i < assignments->count; i++)
+	{
+		const HymtAssignment *assignment = &assignments->list[i];
+		char		use[HYMT_ADAPTER_KEY_MAX];
+
+		hymt_adapter_key_text(&assignment->key, use);
+		note_adapter(engine, use, assignment->directory);
+	}
+}
+
+/* Which adapters there are. They are loaded at first use; here only their files are checked, to tell in time. */
+static bool
+read_adapters(HymtEngine *engine, const HymtEngineOptions *options, HymtError *error)
+{
+	int			count;
+
+	strcpy(engine->fingerprint, engine->model.fingerprint);
+	if (options->adapters != NULL && !hymt_assignments_add_list(&engine->assigned, options->adapters, error))
+		return false;
+	count = engine->assigned.count + engine->model.adapters.count + 1;
+	engine->noted = calloc((size_t) count, sizeof(*engine->noted));
+	if (engine->noted == NULL)
+		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
+	engine->adapter = options->adapter;
+	if (!check_only_adapter(engine, error))
+		return false;
+	if (engine->adapter != NULL)
+		note_adapter(engine, "all languages", engine->adapter);
+	note_assigned(engine, &engine->assigned);
+	note_assigned(engine, &engine->model.adapters);
+	return true;
+}
+
+/* The directory of the adapter for a pair of languages, or NULL. What was set goes before what the model brings. */
+static const char *
+adapter_for(const HymtEngine *engine, const HymtLanguage *source, const HymtLanguage *target)
+{
+	const char *directory = engine->adapter;
+
+	if (directory == NULL)
+		directory = hymt_assignments_find(&engine->assigned, source, target);
+	if (directory == NULL)
+		directory = hymt_assignments_find(&engine->model.adapters, source, target);
+	return directory;
+}
+
+/* The one that a caller names, else that of the languages. */
+static bool
+choose_adapter(const HymtEngine *engine, const char *name, const HymtLanguage *source, const HymtLanguage *target,
+			   const char **directory, HymtError *error)
+{
+	if (name == NULL || name[0] == '\0')
+	{
+		*directory = adapter_for(engine, source, target);
+		return true;
+	}
+	*directory = hymt_assignments_find_name(&engine->assigned, name);
+	return *directory != NULL ||
+		hymt_fail(error, HYMT_FAILURE_ADAPTER, "there is no adapter with the name \"%s\"", name);
+}
+
+/* Whether an adapter is what it was when it went into the engine's fingerprint, in every place where it did. */
+static bool
+is_as_noted(const HymtEngine *engine, const HymtUsedAdapter *used)
+{
+	for (int i = 0; i < engine->noted_count; i++)
+		if (strcmp(engine->noted[i].directory, used->directory) == 0 &&
+			strcmp(engine->noted[i].fingerprint, used->fingerprint) != 0)
+			return false;
+	return true;
+}
+
+/* See HymtTranslation.fingerprint. */
+static void
+tell_fingerprint(const HymtEngine *engine, char fingerprint[65], int32_t adapter)
+{
+	HymtUsedAdapter used;
+
+	fingerprint[0] = '\0';
+	if (adapter == 0)
+		return;
+	used = hymt_adapters_used(engine->loaded, adapter);
+	if (is_as_noted(engine, &used))
+		return;
+	strcpy(fingerprint, engine->fingerprint);
+	hymt_fingerprint_combine(fingerprint, "used", used.fingerprint);
+}
+
+/* --- opening and closing ---------------------------------------------------------------------------------------- */
+
 static bool
 open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *error)
 {
@@ -113,7 +243,8 @@ open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *erro
 	if (!open_tokenizer(engine, error) ||
 		!hymt_chat_template_find(&engine->chat, engine->tokenizer, error) ||
 		!choose_stop_ids(engine, error) ||
-		!check_room(engine, options, error))
+		!check_room(engine, options, error) ||
+		!read_adapters(engine, options, error))
 		return false;
 	report(options, 95, "preparing device");
 	if (!open_device(engine, options, error))
@@ -121,6 +252,11 @@ open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *erro
 	engine->scheduler = hymt_scheduler_open(engine->ops, engine->device, engine->model.config.vocab, options->trace,
 											error);
 	if (engine->scheduler == NULL)
+		return false;
+	engine->loaded = hymt_adapters_open(engine->ops, engine->device, &engine->model, engine->scheduler,
+										options->max_adapters > 0 ? options->max_adapters : HYMT_DEFAULT_ADAPTERS,
+										error);
+	if (engine->loaded == NULL)
 		return false;
 	report(options, 100, "ready");
 	return true;
@@ -150,6 +286,9 @@ void
 hymt_engine_close(HymtEngine *engine)
 {
 	hymt_scheduler_close(engine->scheduler);
+	hymt_adapters_close(engine->loaded);
+	hymt_assignments_free(&engine->assigned);
+	free(engine->noted);
 	if (engine->device != NULL)
 		engine->ops->close(engine->device);
 	if (engine->tokenizer != NULL)
@@ -243,8 +382,9 @@ cap_answer(const HymtEngine *engine, const HymtLanguage *target, size_t prompt_t
 
 bool
 hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang, const char *text,
-				   size_t length, int max_new, HymtError *error)
+				   size_t length, int max_new, const char *adapter, HymtError *error)
 {
+	const char *directory = NULL;
 	const HymtLanguage *source = find_language(engine, source_lang, error);
 	const HymtLanguage *target = source != NULL ? find_language(engine, target_lang, error) : NULL;
 	HymtIds		prompt = {0};
@@ -254,7 +394,8 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 
 	if (source == NULL || target == NULL)
 		return false;
-	done = hymt_prompt_encode(engine->model.family, &engine->chat, engine->tokenizer, source, target, text, length,
+	done = choose_adapter(engine, adapter, source, target, &directory, error) &&
+		hymt_prompt_encode(engine->model.family, &engine->chat, engine->tokenizer, source, target, text, length,
 							  (size_t) context_of(engine), &prompt, &text_tokens, error) &&
 		cap_answer(engine, target, prompt.count, text_tokens, max_new, &request.max_new, error);
 	if (done)
@@ -265,7 +406,7 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 		request.repetition_penalty = engine->model.config.repetition_penalty;
 		request.stop_ids = engine->stop_ids;
 		request.stop_count = engine->stop_count;
-		done = hymt_scheduler_submit(engine->scheduler, &request, error);
+		done = hymt_adapters_submit(engine->loaded, &request, directory, error);
 	}
 	hymt_ids_free(&prompt);
 	return done;
@@ -275,10 +416,13 @@ bool
 hymt_engine_answer(HymtEngine *engine, HymtTranslation *translation)
 {
 	HymtSequenceAnswer answer;
+	const char *message;
 
-	if (!hymt_scheduler_answer(engine->scheduler, &answer))
+	if (!hymt_adapters_answer(engine->loaded, &answer, &message))
 		return false;
 	memset(translation, 0, sizeof(*translation));
+	translation->message = message;
+	tell_fingerprint(engine, translation->fingerprint, answer.adapter);
 	translation->id = answer.id;
 	translation->failure = answer.failure;
 	translation->finish = answer.finish;

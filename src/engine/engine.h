@@ -6,6 +6,7 @@
 #ifndef HYMT_ENGINE_H
 #define HYMT_ENGINE_H
 
+#include "adapters.h"
 #include "device.h"
 #include "model.h"
 #include "prompts.h"
@@ -18,11 +19,21 @@ typedef struct HymtEngineOptions
 	HymtFamily	family;			/* UNKNOWN: the model's own */
 	HymtDeviceOptions device;
 	FILE	   *trace;
+	const char *adapters;		/* list of adapter_list.h, which goes before that of hymt.json; NULL: none */
+	const char *adapter;		/* directory of the one for all languages; NULL: as those lists say */
+	int			max_adapters;	/* loaded at a time; 0: HYMT_DEFAULT_ADAPTERS */
 	bool		beside;			/* another engine serves: fail with NO_MEMORY unless there is room for both */
 	int64_t		others_bytes;	/* of weights that the other one has mapped and this one does not share */
 	HymtProgress progress;
 	void	   *progress_context;
 } HymtEngineOptions;
+
+/* An adapter as it was when the engine was opened. */
+typedef struct HymtNotedAdapter
+{
+	const char *directory;
+	char		fingerprint[65];	/* "": it could not be used */
+} HymtNotedAdapter;
 
 typedef struct HymtEngine
 {
@@ -32,6 +43,12 @@ typedef struct HymtEngine
 	const HymtDeviceOps *ops;
 	HymtDevice *device;
 	HymtScheduler *scheduler;
+	HymtAdapters *loaded;		/* adapters; takes requests in the scheduler's place */
+	HymtAssignments assigned;	/* by options.adapters */
+	const char *adapter;		/* options.adapter */
+	char		fingerprint[65];	/* of the model with its adapters as they were when it was opened */
+	HymtNotedAdapter *noted;	/* those that went into it */
+	int			noted_count;
 	int			stop_ids[HYMT_MAX_STOP_IDS];	/* those of the model that are control tokens */
 	int			stop_count;
 } HymtEngine;
@@ -47,13 +64,14 @@ extern const HymtLanguage *hymt_engine_language(const HymtEngine *engine, const 
 
 /*
  * Start a translation. `id` comes back in the answer; the codes must be canonical. Fails with LANGUAGE, TOO_LONG (never
- * a cut), BAD_TEXT, NO_MEMORY, MODEL_UNSUPPORTED (no prompt for its family), INTERNAL (a pattern of the tokenizer gave
- * up on the text).
+ * a cut), BAD_TEXT, NO_MEMORY, MODEL_UNSUPPORTED (no prompt for its family), ADAPTER (that of the languages cannot be
+ * used), INTERNAL (a pattern of the tokenizer gave up on the text).
+ * adapter: the name of one in options.adapters; NULL or empty: that of the languages.
  * max_new 0: max(64, ratio of the target language × tokens of the text), at most what the context leaves, which must be
  * at least 16.
  */
 extern bool hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang,
-							   const char *text, size_t length, int max_new, HymtError *error);
+							   const char *text, size_t length, int max_new, const char *adapter, HymtError *error);
 
 typedef struct HymtTranslation
 {
@@ -64,9 +82,15 @@ typedef struct HymtTranslation
 	size_t		length;
 	int32_t		input_tokens;
 	int32_t		output_tokens;
+	const char *message;		/* on a failure that only words can tell, else NULL; valid until the next answer */
+	/*
+	 * What computed it, when that is not what engine->fingerprint stands for, because the adapter's files have changed
+	 * since: empty otherwise. Stored translations belong to this fingerprint, so that no other is ever taken for them.
+	 */
+	char		fingerprint[65];
 } HymtTranslation;
 
-/* Take a finished translation; false when there is none. Run steps with hymt_scheduler_run(engine->scheduler, …). */
+/* Take a finished translation; false when there is none. Run steps with hymt_adapters_run(engine->loaded, …). */
 extern bool hymt_engine_answer(HymtEngine *engine, HymtTranslation *translation);
 
 #endif							/* HYMT_ENGINE_H */

@@ -334,10 +334,13 @@ read_settings(HymtModel *model, const json_t *settings, HymtError *error)
 	const json_t *prompts = json_object_get(settings, "prompts");
 	const json_t *languages = json_object_get(settings, "languages");
 	const json_t *name = json_object_get(settings, "name");
+	const json_t *adapters = json_object_get(settings, "adapters");
 
 	if (prompts != NULL && !read_prompts(model, prompts, error))
 		return false;
 	if (languages != NULL && !read_languages(model, languages, error))
+		return false;
+	if (adapters != NULL && !hymt_assignments_add_json(&model->adapters, adapters, model->directory, error))
 		return false;
 	if (name == NULL)
 		return true;

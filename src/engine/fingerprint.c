@@ -13,6 +13,10 @@
  * run, a fine-tune or a merged adapter changes nearly all elements of the matrices it touches, so the sample sees it;
  * that a few chosen elements were patched by hand, it need not see, since this is an identity and no protection. Small
  * tensors (up to 64 KiB: every norm of a real model) are hashed whole.
+ *
+ * An adapter's is made alike, over adapter_config.json and all of its tensors, but with two blocks of each: it is made
+ * while others wait for a step. What an engine computes depends on its model and on the adapters that are assigned to
+ * languages: hymt_fingerprint_combine() makes one fingerprint of several and of the words that say what each is for.
  */
 #include "model_parts.h"
 
@@ -23,6 +27,9 @@
 #define SCHEME "hymt fingerprint 1\n"
 #define BLOCKS 16
 #define BLOCK_BYTES 4096
+#define ADAPTER_SCHEME "hymt adapter fingerprint 1\n"
+#define ADAPTER_BLOCKS 2
+#define COMBINED_SCHEME "hymt combined fingerprint 1\n"
 
 static void
 add(SHA2_CTX *hash, const void *data, size_t length)
@@ -55,6 +62,20 @@ add_text(SHA2_CTX *hash, const HymtFileBytes *bytes)
 		add_part(hash, bytes->data, bytes->length);
 }
 
+/* Data longer than `blocks` blocks enter with so many, spread evenly. */
+static void
+add_sample(SHA2_CTX *hash, const unsigned char *data, uint64_t bytes, uint64_t blocks)
+{
+	if (bytes <= blocks * BLOCK_BYTES)
+	{
+		add(hash, data, bytes);
+		return;
+	}
+	/* the first block begins with the tensor, the last one ends with it */
+	for (uint64_t i = 0; i < blocks; i++)
+		add(hash, data + (bytes - BLOCK_BYTES) * i / (blocks - 1), BLOCK_BYTES);
+}
+
 static void
 add_weight(SHA2_CTX *hash, const HymtWeight *weight)
 {
@@ -68,14 +89,7 @@ add_weight(SHA2_CTX *hash, const HymtWeight *weight)
 	add_number(hash, weight->vector ? 1 : 2);
 	add_number(hash, (uint64_t) tensor->rows);
 	add_number(hash, (uint64_t) tensor->columns);
-	if (bytes <= BLOCKS * BLOCK_BYTES)
-	{
-		add(hash, data, bytes);
-		return;
-	}
-	/* the first block begins with the tensor, the last one ends with it */
-	for (uint64_t i = 0; i < BLOCKS; i++)
-		add(hash, data + (bytes - BLOCK_BYTES) * i / (BLOCKS - 1), BLOCK_BYTES);
+	add_sample(hash, data, bytes, BLOCKS);
 }
 
 bool
@@ -100,4 +114,39 @@ hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, HymtError *error
 		add_weight(&hash, &model->weights[i]);
 	SHA256End(&hash, model->fingerprint);
 	return true;
+}
+
+void
+hymt_fingerprint_adapter(char fingerprint[65], const HymtFileBytes *config, const HymtSafetensors *files)
+{
+	SHA2_CTX	hash;
+
+	SHA256Init(&hash);
+	add(&hash, ADAPTER_SCHEME, strlen(ADAPTER_SCHEME));
+	add_text(&hash, config);
+	add_number(&hash, hymt_safetensors_count(files));
+	for (size_t i = 0; i < hymt_safetensors_count(files); i++)
+	{
+		const HymtStoredTensor *tensor = hymt_safetensors_at(files, i);
+
+		add_part(&hash, tensor->name, strlen(tensor->name));
+		add_part(&hash, tensor->dtype, strlen(tensor->dtype));
+		for (int d = 0; d < tensor->dimensions; d++)
+			add_number(&hash, (uint64_t) tensor->shape[d]);
+		add_sample(&hash, tensor->data, tensor->bytes, ADAPTER_BLOCKS);
+	}
+	SHA256End(&hash, fingerprint);
+}
+
+void
+hymt_fingerprint_combine(char fingerprint[65], const char *use, const char *other)
+{
+	SHA2_CTX	hash;
+
+	SHA256Init(&hash);
+	add(&hash, COMBINED_SCHEME, strlen(COMBINED_SCHEME));
+	add_part(&hash, fingerprint, strlen(fingerprint));
+	add_part(&hash, use, strlen(use));
+	add_part(&hash, other, strlen(other));
+	SHA256End(&hash, fingerprint);
 }

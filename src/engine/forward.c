@@ -35,6 +35,7 @@ struct HymtForward
 	const HymtKernels *kernels;
 	HymtPool   *pool;
 	HymtForwardLimits limits;
+	HymtLowRank *low_rank;		/* adapters */
 
 	int			q_width;		/* heads * head_dim */
 	int			kv_width;		/* kv_heads * head_dim */
@@ -96,6 +97,7 @@ typedef struct Projection
 	int			rows;
 	int			part_count;
 	const HymtTensor *part[MAX_PARTS];
+	HymtLinear	linear;			/* which matrix part 0 is; the others follow it */
 	int64_t		columns;		/* per item */
 } Projection;
 
@@ -127,12 +129,14 @@ work_project(void *context, int item, int thread)
 	const HymtTensor *weights = NULL;
 	int64_t		first = item;
 	int64_t		offset = 0;
+	int			part;
+	HymtMatmul	job;
 
-	for (int i = 0; i < projection->part_count; i++)
+	for (part = 0; part < projection->part_count; part++)
 	{
 		int64_t		items;
 
-		weights = projection->part[i];
+		weights = projection->part[part];
 		items = items_of(weights->rows, projection->columns);
 		if (first < items)
 			break;
@@ -140,7 +144,7 @@ work_project(void *context, int item, int thread)
 		offset += weights->rows;
 	}
 	first *= projection->columns;
-	projection->forward->kernels->matmul(&(HymtMatmul) {
+	job = (HymtMatmul) {
 		.out = projection->out + offset + first,
 		.out_stride = projection->out_stride,
 		.add = projection->add,
@@ -151,7 +155,9 @@ work_project(void *context, int item, int thread)
 		.first = first,
 		.count = weights->rows - first < projection->columns ? weights->rows - first : projection->columns,
 		.panel = panel_of(projection->forward, thread),
-	});
+	};
+	projection->forward->kernels->matmul(&job);
+	hymt_low_rank_add(projection->forward->low_rank, &job, projection->linear + (HymtLinear) part);
 }
 
 static void
@@ -160,6 +166,8 @@ project(Projection *projection)
 	int64_t		columns = 0;
 	int64_t		items = 0;
 
+	hymt_low_rank_reduce(projection->forward->low_rank, projection->forward->layer_index, projection->linear,
+						 projection->part_count, projection->x, projection->x_stride);
 	for (int i = 0; i < projection->part_count; i++)
 		columns += projection->part[i]->rows;
 	projection->columns = columns_per_item(projection->forward, columns);
@@ -179,13 +187,13 @@ project_qkv(HymtForward *forward)
 		.x = forward->normed, .x_stride = forward->hidden_stride,
 		.out = forward->qkv, .out_stride = forward->qkv_stride,
 		.rows = forward->plan->row_count,
-		.part_count = 3, .part = {&layer->q, &layer->k, &layer->v},
+		.part_count = 3, .part = {&layer->q, &layer->k, &layer->v}, .linear = HYMT_LINEAR_Q,
 	});
 }
 
 /* x += in · weights */
 static void
-project_residual(HymtForward *forward, const float *in, size_t in_stride, const HymtTensor *weights)
+project_residual(HymtForward *forward, const float *in, size_t in_stride, const HymtTensor *weights, HymtLinear linear)
 {
 	project(&(Projection) {
 		.forward = forward,
@@ -193,7 +201,7 @@ project_residual(HymtForward *forward, const float *in, size_t in_stride, const 
 		.out = forward->x, .out_stride = forward->hidden_stride,
 		.add = true,
 		.rows = forward->plan->row_count,
-		.part_count = 1, .part = {weights},
+		.part_count = 1, .part = {weights}, .linear = linear,
 	});
 }
 
@@ -219,9 +227,11 @@ work_gate_up(void *context, int item, int thread)
 	};
 
 	forward->kernels->matmul(&job);
+	hymt_low_rank_add(forward->low_rank, &job, HYMT_LINEAR_GATE);
 	job.out = forward->up + first;
 	job.weights = &forward->layer->up;
 	forward->kernels->matmul(&job);
+	hymt_low_rank_add(forward->low_rank, &job, HYMT_LINEAR_UP);
 	for (int row = 0; row < rows; row++)
 	{
 		size_t		at = (size_t) row * forward->inner_stride + (size_t) first;
@@ -235,6 +245,8 @@ gate_up(HymtForward *forward)
 {
 	int64_t		width = forward->config->intermediate;
 
+	hymt_low_rank_reduce(forward->low_rank, forward->layer_index, HYMT_LINEAR_GATE, 2, forward->normed,
+						 forward->hidden_stride);
 	hymt_pool_run(forward->pool, (int) items_of(width, columns_per_item(forward, width)), work_gate_up, forward);
 }
 
@@ -538,7 +550,7 @@ hymt_forward_run(HymtForward *forward, const HymtPlan *plan, const int32_t *toke
 {
 	int			rows = plan->row_count;
 
-	forward->plan = plan;
+	forward->plan = hymt_low_rank_begin(forward->low_rank, plan, &tokens);
 	forward->tokens = tokens;
 	forward->output = output;
 
@@ -554,11 +566,11 @@ hymt_forward_run(HymtForward *forward, const HymtPlan *plan, const int32_t *toke
 		project_qkv(forward);
 		for_rows(forward, rows, row_positions, NULL);
 		attend(forward);
-		project_residual(forward, forward->mixed, forward->mixed_stride, &layer->o);
+		project_residual(forward, forward->mixed, forward->mixed_stride, &layer->o, HYMT_LINEAR_O);
 
 		for_rows(forward, rows, row_norm, &layer->post_norm);
 		gate_up(forward);
-		project_residual(forward, forward->gate, forward->inner_stride, &layer->down);
+		project_residual(forward, forward->gate, forward->inner_stride, &layer->down, HYMT_LINEAR_DOWN);
 	}
 	sample_rows(forward);
 }
@@ -672,7 +684,8 @@ hymt_forward_open(const HymtModel *model, const HymtKernels *kernels, HymtPool *
 	forward->page_floats = (size_t) hymt_forward_page_bytes(config) / sizeof(float);
 	forward->score_stride = (size_t) hymt_round_lanes(limits->max_context);
 	forward->panel_floats = HYMT_PANEL_COLUMNS *
-		(size_t) hymt_round_lanes(larger(larger(config->hidden, config->intermediate), forward->q_width));
+		(size_t) hymt_round_lanes(larger(larger(config->hidden, config->intermediate),
+													  larger(forward->q_width, HYMT_MAX_RANK)));
 	forward->head_items = (config->vocab + HEAD_COLUMNS - 1) / HEAD_COLUMNS;
 	forward->seen_words = (size_t) forward->head_items;
 
@@ -685,8 +698,28 @@ hymt_forward_open(const HymtModel *model, const HymtKernels *kernels, HymtPool *
 				  (long long) (limits->page_count * hymt_forward_page_bytes(config) / 1000000), (int) limits->max_rows);
 		return NULL;
 	}
+	forward->low_rank = hymt_low_rank_open(&(HymtLowRankSetup) {
+		.kernels = kernels,
+		.pool = pool,
+		.panels = forward->panels,
+		.panel_floats = forward->panel_floats,
+		.layers = config->layers,
+		.max_rows = limits->max_rows,
+		.max_samples = limits->max_samples,
+	}, error);
+	if (forward->low_rank == NULL)
+	{
+		hymt_forward_close(forward);
+		return NULL;
+	}
 	fill_angles(forward);
 	return forward;
+}
+
+HymtLowRank *
+hymt_forward_low_rank(HymtForward *forward)
+{
+	return forward->low_rank;
 }
 
 void
@@ -694,6 +727,7 @@ hymt_forward_close(HymtForward *forward)
 {
 	if (forward == NULL)
 		return;
+	hymt_low_rank_close(forward->low_rank);
 	for (int i = 0; i < forward->allocated_count; i++)
 		hymt_lazy_free(forward->allocated[i].memory, forward->allocated[i].bytes);
 	free(forward);

@@ -10,6 +10,7 @@
 
 #include "device.h"
 #include "kernels.h"
+#include "low_rank.h"
 #include "model.h"
 #include "pool.h"
 
@@ -40,6 +41,9 @@ extern int64_t hymt_forward_page_bytes(const HymtConfig *config);
 extern HymtForward *hymt_forward_open(const HymtModel *model, const HymtKernels *kernels, HymtPool *pool,
 									  const HymtForwardLimits *limits, HymtError *error);
 extern void hymt_forward_close(HymtForward *forward);
+
+/* Its adapters, to load and unload them. */
+extern HymtLowRank *hymt_forward_low_rank(HymtForward *forward);
 
 /* tokens: ids of the plan's rows, HYMT_TOKEN_NAN where there is none: such a row's logits are NaN. */
 extern void hymt_forward_run(HymtForward *forward, const HymtPlan *plan, const int32_t *tokens,

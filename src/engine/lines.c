@@ -163,7 +163,7 @@ collect_answers(Lines *lines)
 	HymtBytes	text = {0};
 	uint64_t	number;
 
-	while (lines->work->scheduler != NULL && lines->work->collect(lines->work->context, &number, &text))
+	while (lines->work->adapters != NULL && lines->work->collect(lines->work->context, &number, &text))
 	{
 		Answer	   *answer = answer_of(lines, number);
 
@@ -207,8 +207,8 @@ answer_all(Lines *lines)
 
 		take_lines(lines);
 		reading = !lines->input_ended && window_has_room(lines);
-		if (lines->work->scheduler != NULL)
-			busy = hymt_scheduler_run(lines->work->scheduler, !reading);
+		if (lines->work->adapters != NULL)
+			busy = hymt_adapters_run(lines->work->adapters, !reading);
 		collect_answers(lines);
 		if (!write_answers(lines))
 		{

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "../protocol/frames.h"
-#include "scheduler.h"
+#include "adapters.h"
 
 /* A line of more bytes, its newline not counted, is not even stored. */
 #define HYMT_LINE_MAX ((size_t) 16 * 1024 * 1024)
@@ -16,7 +16,7 @@
 typedef struct HymtLineWork
 {
 	void	   *context;
-	HymtScheduler *scheduler;	/* NULL when start() answers every line; collect() is not called then */
+	HymtAdapters *adapters;		/* what computes; NULL when start() answers every line; collect() is not called then */
 	int			event_fd;		/* the device's */
 	int			window;			/* lines read and not yet answered, at most: what bounds the memory */
 

@@ -370,5 +370,6 @@ hymt_model_close(HymtModel *model)
 	free(model->name);
 	free(model->family_reason);
 	free(model->languages);
+	hymt_assignments_free(&model->adapters);
 	memset(model, 0, sizeof *model);
 }

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "assignments.h"
 #include "error.h"
 
 typedef enum HymtDtype
@@ -90,6 +91,7 @@ typedef struct HymtModel
 	HymtFamily	family;			/* of prompts; UNKNOWN when nothing tells */
 	char	   *family_reason;	/* which file or name told, for inspect and the log */
 	char	   *languages;		/* hymt.json's list, canonical codes separated by one space; NULL: all */
+	HymtAssignments adapters;	/* of hymt.json */
 	char		fingerprint[65];	/* see fingerprint.c */
 	uint64_t	parameters;		/* weights in use; a tied model's stored head is not counted */
 	uint64_t	stored_bytes;	/* their bytes in the files */

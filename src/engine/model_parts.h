@@ -36,4 +36,10 @@ extern bool hymt_family_detect(HymtModel *model, const HymtModelTexts *texts, Hy
 /* fingerprint.c: fill in model->fingerprint. The weights must be sorted by name. */
 extern bool hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, HymtError *error);
 
+/* fingerprint.c: that of an adapter's files. */
+extern void hymt_fingerprint_adapter(char fingerprint[65], const HymtFileBytes *config, const HymtSafetensors *files);
+
+/* fingerprint.c: make of a fingerprint that of itself together with another one, which is there for some `use`. */
+extern void hymt_fingerprint_combine(char fingerprint[65], const char *use, const char *other);
+
 #endif							/* HYMT_MODEL_PARTS_H */

@@ -79,6 +79,19 @@ hymt_option_number(const char *name, const char *text, long minimum, long maximu
 	return true;
 }
 
+bool
+hymt_option_adapters(int *max, const char *text)
+{
+	long		number;
+
+	if (text == NULL)
+		return true;
+	if (!hymt_option_number("max-adapters", text, 1, HYMT_DEVICE_ADAPTERS, &number))
+		return false;
+	*max = (int) number;
+	return true;
+}
+
 static bool
 set_family(HymtOptions *options, const char *value)
 {

@@ -38,6 +38,9 @@ extern bool hymt_options_close(HymtOptions *options);
 /* Parse a decimal number within bounds. `name` is the option's, for the message on stderr. */
 extern bool hymt_option_number(const char *name, const char *text, long minimum, long maximum, long *number);
 
+/* Parse the value of --max-adapters, when there is one. */
+extern bool hymt_option_adapters(int *max, const char *text);
+
 /* "hymt-engine: message" on stderr. */
 extern void hymt_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

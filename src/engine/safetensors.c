@@ -329,13 +329,13 @@ sort_by_name(HymtSafetensors *files)
 }
 
 static bool
-open_single(HymtSafetensors *files, const char *directory, HymtError *error)
+open_single(HymtSafetensors *files, const char *directory, const char *name, HymtError *error)
 {
 	MappedFile *file;
 
 	files->files = calloc(1, sizeof *files->files);
-	if (files->files == NULL || (files->files[0].path = hymt_path_join(directory, SINGLE_FILE)) == NULL)
-		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "%s: out of memory", SINGLE_FILE);
+	if (files->files == NULL || (files->files[0].path = hymt_path_join(directory, name)) == NULL)
+		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "%s: out of memory", name);
 	files->file_count = 1;
 	file = &files->files[0];
 	if (!open_file(file, 0, error))
@@ -492,7 +492,7 @@ single_file_exists(const char *directory)
 }
 
 HymtSafetensors *
-hymt_safetensors_open(const char *directory, HymtError *error)
+hymt_safetensors_open_file(const char *directory, const char *file, HymtError *error)
 {
 	HymtSafetensors *files = calloc(1, sizeof *files);
 	bool		ok;
@@ -502,13 +502,19 @@ hymt_safetensors_open(const char *directory, HymtError *error)
 		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "%s: out of memory", directory);
 		return NULL;
 	}
-	ok = single_file_exists(directory) ? open_single(files, directory, error) : open_index(files, directory, error);
+	ok = file != NULL ? open_single(files, directory, file, error) : open_index(files, directory, error);
 	if (!ok)
 	{
 		hymt_safetensors_close(files);
 		return NULL;
 	}
 	return files;
+}
+
+HymtSafetensors *
+hymt_safetensors_open(const char *directory, HymtError *error)
+{
+	return hymt_safetensors_open_file(directory, single_file_exists(directory) ? SINGLE_FILE : NULL, error);
 }
 
 void
@@ -548,6 +554,18 @@ hymt_safetensors_path(const HymtSafetensors *files, const HymtStoredTensor *tens
 	if (tensor != NULL)
 		return files->files[tensor->file].path;
 	return files->index_path != NULL ? files->index_path : files->files[0].path;
+}
+
+size_t
+hymt_safetensors_count(const HymtSafetensors *files)
+{
+	return files->count;
+}
+
+const HymtStoredTensor *
+hymt_safetensors_at(const HymtSafetensors *files, size_t index)
+{
+	return files->by_name[index];
 }
 
 int

@@ -62,6 +62,9 @@ typedef struct Sequence
 	uint8_t    *seen_bits;		/* one bit per id of the vocabulary */
 	float	   *last_logits;	/* [vocab], when wanted */
 	int32_t    *argmax;			/* [prompt_count], when wanted */
+	int32_t		adapter;
+	void		(*release_adapter) (void *context, int32_t adapter);	/* NULL: has been called, or there is none */
+	void	   *release_context;
 	bool		cancelled;		/* part of the step under way; to be dropped when that ends */
 	bool		finished;
 	HymtFailure failure;
@@ -140,11 +143,21 @@ list_take_first(SequenceList *list)
 	return sequence;
 }
 
+/* The sequence is in no plan, and will not be. */
+static void
+release_adapter(Sequence *sequence)
+{
+	if (sequence->release_adapter != NULL)
+		sequence->release_adapter(sequence->release_context, sequence->adapter);
+	sequence->release_adapter = NULL;
+}
+
 static void
 sequence_free(Sequence *sequence)
 {
 	if (sequence == NULL)
 		return;
+	release_adapter(sequence);
 	free(sequence->tokens);
 	free(sequence->pages);
 	free(sequence->seen);
@@ -327,6 +340,10 @@ hymt_scheduler_submit(HymtScheduler *scheduler, const HymtSequenceRequest *reque
 	memcpy(sequence->tokens, request->prompt, sizeof(int32_t) * (size_t) request->prompt_count);
 	for (int32_t i = 0; i < request->prompt_count; i++)
 		see(sequence, request->prompt[i]);
+	/* Only now: the adapter of a request that is refused stays the caller's. */
+	sequence->adapter = request->adapter;
+	sequence->release_adapter = request->adapter != 0 ? request->release_adapter : NULL;
+	sequence->release_context = request->release_context;
 	list_append(&scheduler->waiting, sequence);
 	return true;
 }
@@ -390,6 +407,7 @@ hymt_scheduler_answer(HymtScheduler *scheduler, HymtSequenceAnswer *answer)
 	answer->tokens = sequence->tokens + sequence->prompt_count;
 	answer->token_count = sequence->answer_count;
 	answer->prompt_count = sequence->prompt_count;
+	answer->adapter = sequence->adapter;
 	answer->last_logits = sequence->last_logits;
 	answer->argmax = sequence->argmax;
 	return true;
@@ -426,7 +444,7 @@ plan_add_member(HymtScheduler *scheduler, Sequence *sequence)
 
 	member->pages = sequence->pages;
 	member->page_count = sequence->page_count;
-	member->adapter = 0;
+	member->adapter = sequence->adapter;
 	scheduler->plan_members[plan->sequence_count] = sequence;
 	return plan->sequence_count++;
 }
@@ -720,6 +738,7 @@ retire(HymtScheduler *scheduler)
 			continue;
 		}
 		hymt_pages_give_back(&scheduler->pages, sequence->pages, sequence->page_count);
+		release_adapter(sequence);
 		if (sequence->cancelled)
 			sequence_free(sequence);
 		else

@@ -27,6 +27,13 @@ typedef struct HymtSequenceRequest
 	int			stop_count;
 	bool		want_last_logits;	/* logits of the prompt's last position */
 	bool		want_argmax;	/* argmax at every prompt position */
+	int32_t		adapter;		/* the device's id of a loaded one; 0: none */
+	/*
+	 * Called once with the adapter of a submitted request when no plan will use it any more for this one, at the latest
+	 * by hymt_scheduler_close(). May be NULL. It must not call the scheduler.
+	 */
+	void		(*release_adapter) (void *context, int32_t adapter);
+	void	   *release_context;
 } HymtSequenceRequest;
 
 /* A finished request. Pointers are valid until the next call into the scheduler. */
@@ -38,6 +45,7 @@ typedef struct HymtSequenceAnswer
 	const int32_t *tokens;		/* the answer, with the stop id that ended it */
 	int32_t		token_count;
 	int32_t		prompt_count;
+	int32_t		adapter;		/* as in the request */
 	const float *last_logits;	/* [vocab] or NULL */
 	const int32_t *argmax;		/* [prompt_count] or NULL */
 } HymtSequenceAnswer;

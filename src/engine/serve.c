@@ -56,6 +56,8 @@ static const char usage[] =
 "Answers translation requests in frames on the socket with descriptor N. Started by hymt's worker in PostgreSQL.\n"
 "\n"
 "  --device-number N, --device-count N   this is engine N (from 0) of so many that share the machine's processors\n"
+"  --adapters LIST       directories of adapters for languages, or with names: \"de=/path, zh>ja=/path, @legal=/path\"\n"
+"  --max-adapters N      adapters loaded at a time (default: 3)\n"
 "  --beside BYTES        another engine serves, with so many bytes of weights that this one does not share: refuse\n"
 "                        when there is no memory for both\n";
 
@@ -261,7 +263,7 @@ put_ready(Serve *serve)
 	const HymtModel *model = &serve->engine.model;
 	const HymtDeviceInfo *info = serve->engine.ops->info(serve->engine.device);
 	HymtPart	parts[] = {
-		part_of(model->name), part_of(hymt_family_name(model->family)), part_of(model->fingerprint),
+		part_of(model->name), part_of(hymt_family_name(model->family)), part_of(serve->engine.fingerprint),
 		part_of(info->precision), part_of(info->name), part_of(model->languages != NULL ? model->languages : "")
 	};
 	HymtReady	ready = {
@@ -310,6 +312,7 @@ put_result(Serve *serve, const Pending *pending, const HymtTranslation *translat
 		.text_length = (uint32_t) translation->length
 	};
 
+	memcpy(result.fingerprint, translation->fingerprint, strlen(translation->fingerprint));
 	put_frame(serve, HYMT_FRAME_RESULT, &result, sizeof(result), &text, 1);
 }
 
@@ -323,7 +326,7 @@ put_heartbeat(Serve *serve)
 	/* To a worker that does not read, more of the same would only pile up. */
 	if (hymt_bytes_length(&serve->out) > READ_BYTES)
 		return;
-	hymt_scheduler_stats(serve->engine.scheduler, &stats);
+	hymt_adapters_stats(serve->engine.loaded, &stats);
 	beat = (HymtHeartbeat)
 	{
 		.steps = stats.steps,.rows = stats.rows,.input_tokens = stats.input_tokens,
@@ -340,7 +343,7 @@ beat_interval(const Serve *serve, bool busy)
 {
 	HymtSchedulerStats stats;
 
-	hymt_scheduler_stats(serve->engine.scheduler, &stats);
+	hymt_adapters_stats(serve->engine.loaded, &stats);
 	return busy || stats.steps != serve->told_steps ? BUSY_BEAT_MS : IDLE_BEAT_MS;
 }
 
@@ -385,7 +388,8 @@ take_request(Serve *serve, const HymtFrame *frame)
 	id = next_id(serve);
 	/* The decoder has checked that both codes end within their arrays. */
 	if (!hymt_engine_submit(&serve->engine, id, request.source_lang, request.target_lang, text.data, text.length,
-							request.max_new_tokens > INT32_MAX ? INT32_MAX : (int) request.max_new_tokens, &error))
+							request.max_new_tokens > INT32_MAX ? INT32_MAX : (int) request.max_new_tokens,
+							request.adapter, &error))
 	{
 		put_failure(serve, request.generation, request.slot, error.failure, HYMT_FINISH_NONE, error.message);
 		return;
@@ -412,7 +416,7 @@ take_cancel(Serve *serve, const HymtFrame *frame)
 
 		if (pending->id == 0 || pending->generation != cancel.generation || pending->slot != cancel.slot)
 			continue;
-		hymt_scheduler_cancel(serve->engine.scheduler, pending->id);
+		hymt_adapters_cancel(serve->engine.loaded, pending->id);
 		forget(serve, pending);
 	}
 }
@@ -505,7 +509,7 @@ give_answers(Serve *serve)
 				break;
 			default:
 				put_failure(serve, pending->generation, pending->slot, translation.failure, translation.finish,
-							"out of memory");
+							translation.message != NULL ? translation.message : "out of memory");
 				break;
 		}
 		free(translation.text);
@@ -549,7 +553,7 @@ converse(Serve *serve)
 	{
 		serve->take_until = now_ms() + TAKE_MS;
 		take_frames(serve);		/* those that had to wait for room, or for this turn */
-		busy = hymt_scheduler_run(serve->engine.scheduler, false);
+		busy = hymt_adapters_run(serve->engine.loaded, false);
 		give_answers(serve);
 		if (now_ms() - serve->last_beat >= beat_interval(serve, busy))
 			put_heartbeat(serve);
@@ -625,8 +629,10 @@ hymt_cmd_serve(int argc, char **argv)
 	const char *number = NULL;
 	const char *count = NULL;
 	const char *beside = NULL;
+	const char *max_adapters = NULL;
 	const HymtOwnOption own[] = {
-		{"fd", &fd}, {"device-number", &number}, {"device-count", &count}, {"beside", &beside}, {NULL, NULL}
+		{"fd", &fd}, {"device-number", &number}, {"device-count", &count}, {"beside", &beside},
+		{"adapters", &engine_options.adapters}, {"max-adapters", &max_adapters}, {NULL, NULL}
 	};
 	int			code;
 
@@ -635,7 +641,7 @@ hymt_cmd_serve(int argc, char **argv)
 	if (fd == NULL)
 		hymt_complain("serve: --fd N is missing");
 	if (fd == NULL || !share_processors(&options.device, number, count) || !set_beside(&engine_options, beside) ||
-		!open_socket(&serve, fd))
+		!hymt_option_adapters(&engine_options.max_adapters, max_adapters) || !open_socket(&serve, fd))
 	{
 		hymt_options_close(&options);
 		return 2;

@@ -67,6 +67,8 @@ hymt_engine_settings(HymtEngineSettings *settings)
 	else if (model_path(settings->model) >= MAXPGPATH)
 		settings->unusable = "hymt.model is longer than a path may be";
 	strlcpy(settings->family, hymt_prompt_family != NULL ? hymt_prompt_family : "auto", sizeof(settings->family));
+	strlcpy(settings->adapters, hymt_adapters != NULL ? hymt_adapters : "", sizeof(settings->adapters));
+	settings->max_adapters = hymt_max_adapters;
 	settings->threads = hymt_threads;
 	settings->max_context = hymt_max_context;
 }
@@ -78,6 +80,8 @@ hymt_engine_settings_equal(const HymtEngineSettings *one, const HymtEngineSettin
 		strcmp(one->program, other->program) == 0 &&
 		strcmp(one->model, other->model) == 0 &&
 		strcmp(one->family, other->family) == 0 &&
+		strcmp(one->adapters, other->adapters) == 0 &&
+		one->max_adapters == other->max_adapters &&
 		one->threads == other->threads &&
 		one->max_context == other->max_context;
 }
@@ -231,6 +235,12 @@ build_arguments(const char **arguments, char numbers[][24], const HymtEngineSett
 		arguments[n++] = "--prompt-family";
 		arguments[n++] = settings->family;
 	}
+	if (settings->adapters[0] != '\0')
+	{
+		arguments[n++] = "--adapters";
+		arguments[n++] = settings->adapters;
+	}
+	ADD_NUMBER("--max-adapters", "%d", settings->max_adapters);
 	if (settings->threads > 0)
 		ADD_NUMBER("--threads", "%d", settings->threads);
 	if (settings->max_context > 0)
@@ -253,7 +263,7 @@ hymt_engine_start(HymtEngineProcess *process, const HymtEngineSettings *settings
 	int			sockets[2] = {-1, -1};
 	int			pipes[2] = {-1, -1};
 	char		numbers[8][24];
-	const char *arguments[24];
+	const char *arguments[32];
 	char	   *environment[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", NULL};
 	sigset_t	all;
 	sigset_t	former;

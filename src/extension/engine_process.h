@@ -10,7 +10,7 @@
 
 #include "datatype/timestamp.h"
 
-#include "../protocol/frames.h"
+#include "hymt.h"
 
 #define HYMT_LOG_LINE_MAX 1024
 
@@ -21,6 +21,8 @@ typedef struct HymtEngineSettings
 	char		program[MAXPGPATH];
 	char		model[MAXPGPATH];	/* directory */
 	char		family[NAMEDATALEN];	/* "auto", or one of the families */
+	char		adapters[HYMT_ADAPTERS_MAX];	/* as in the setting */
+	int			max_adapters;
 	int			threads;		/* 0 = automatic */
 	int			max_context;	/* tokens */
 } HymtEngineSettings;

@@ -11,9 +11,13 @@
 #include "miscadmin.h"
 #include "utils/guc.h"
 
+#include "../protocol/adapter_list.h"
+
 char	   *hymt_model;
 char	   *hymt_engine_program;
 char	   *hymt_prompt_family;
+char	   *hymt_adapters;
+int			hymt_max_adapters;
 int			hymt_threads;
 int			hymt_max_context;
 int			hymt_devices;
@@ -43,6 +47,50 @@ check_prompt_family(char **value, void **extra, GucSource source)
 		}
 	}
 	GUC_check_errdetail("Known prompt families are auto, hunyuan-mt, hy-mt1.5 and hy-mt2.");
+	return false;
+}
+
+/* Whether the directories hold adapters only the engine can tell; what is no list at all never gets there. */
+static bool
+check_adapters(char **value, void **extra, GucSource source)
+{
+	const char *at = *value;
+	const char *fault = "";
+	HymtAdapterItem item;
+	HymtAdapterListStatus status;
+	int			count = 0;
+
+	if (strlen(*value) >= HYMT_ADAPTERS_MAX)
+	{
+		GUC_check_errdetail("The list is longer than %d bytes.", HYMT_ADAPTERS_MAX - 1);
+		return false;
+	}
+	while ((status = hymt_adapter_list_next(&at, &item, &fault)) == HYMT_ADAPTER_LIST_ITEM)
+	{
+		char		key[HYMT_ADAPTER_KEY_MAX];
+		HymtAdapterItem other;
+		const char *again = *value;
+
+		for (int i = 0; i < count; i++)
+		{
+			(void) hymt_adapter_list_next(&again, &other, &fault);
+			if (!hymt_adapter_same_key(&other, &item))
+				continue;
+			hymt_adapter_key_text(&item, key);
+			GUC_check_errdetail("%s occurs twice.", key);
+			return false;
+		}
+		count++;
+		if (item.path_length >= MAXPGPATH)
+		{
+			GUC_check_errdetail("A directory is longer than a path may be.");
+			return false;
+		}
+	}
+	if (status == HYMT_ADAPTER_LIST_END)
+		return true;
+	GUC_check_errdetail("In the list of adapters %s.", fault);
+	GUC_check_errhint("The list looks like \"de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese, @legal=/srv/adapters/legal\".");
 	return false;
 }
 
@@ -79,6 +127,14 @@ define_model_settings(void)
 							   "The family of prompts that the model was trained on.",
 							   "auto: as the files of the model tell. Otherwise hunyuan-mt, hy-mt1.5 or hy-mt2.",
 							   &hymt_prompt_family, "auto", PGC_SIGHUP, 0, check_prompt_family, NULL, NULL);
+	DefineCustomStringVariable("hymt.adapters",
+							   "LoRA adapters of the model for languages, or with names for callers.",
+							   "A list like \"de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese, @legal=/srv/adapters/legal\".",
+							   &hymt_adapters, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, check_adapters, NULL, NULL);
+	DefineCustomIntVariable("hymt.max_adapters",
+							"Number of adapters that an engine has loaded at one time.",
+							NULL,
+							&hymt_max_adapters, 3, 1, 64, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("hymt.threads",
 							"Number of threads of the engine.",
 							"0: as many as there are processors, divided by hymt.devices.",

@@ -16,6 +16,9 @@
 extern char *hymt_model;		/* hymt.model: a directory, or the name of a shipped model; SIGHUP, superuser only */
 extern char *hymt_engine_program;	/* hymt.engine: path of the engine; POSTMASTER, superuser only; '' = in pkglibdir */
 extern char *hymt_prompt_family;	/* hymt.prompt_family: auto, or one of the families; SIGHUP */
+extern char *hymt_adapters;		/* hymt.adapters: which languages have which adapter; SIGHUP, superuser only */
+#define HYMT_ADAPTERS_MAX 8192	/* its longest value, with the NUL */
+extern int	hymt_max_adapters;	/* hymt.max_adapters: loaded at a time; SIGHUP */
 extern int	hymt_threads;		/* hymt.threads: 0 = automatic; SIGHUP */
 extern int	hymt_max_context;	/* hymt.max_context, tokens; SIGHUP */
 extern int	hymt_devices;		/* hymt.devices; POSTMASTER */
@@ -38,6 +41,7 @@ extern void hymt_define_settings(void);
 #define ERRCODE_HYMT_QUEUE_TIMEOUT		MAKE_SQLSTATE('M','T','0','0','5')	/* hymt.queue_timeout passed */
 #define ERRCODE_HYMT_VERSION_SKEW		MAKE_SQLSTATE('M','T','0','0','6')	/* engine, library and shared memory differ: restart */
 #define ERRCODE_HYMT_MODEL_LANGUAGE		MAKE_SQLSTATE('M','T','0','0','7')	/* the loaded model does not know the language */
+#define ERRCODE_HYMT_ADAPTER			MAKE_SQLSTATE('M','T','0','0','8')	/* the language's adapter is missing, broken or does not fit */
 
 /* SQLSTATE for a failure that the engine reports of a model or a request. */
 extern int	hymt_failure_sqlstate(HymtFailure failure);

@@ -151,6 +151,7 @@ hymt_link_request(HymtLink *link, const HymtClaim *claim)
 
 	strlcpy(request.source_lang, claim->source_lang, sizeof(request.source_lang));
 	strlcpy(request.target_lang, claim->target_lang, sizeof(request.target_lang));
+	strlcpy(request.adapter, claim->adapter, sizeof(request.adapter));
 	return hymt_frame_append(&link->out, HYMT_FRAME_REQUEST, &request, sizeof(request), &text, 1);
 }
 

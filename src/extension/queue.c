@@ -316,6 +316,19 @@ raise_refused(HymtFailure failure, int sqlstate, const char *message, TimestampT
 			 reason != NULL ? errhint("%s", model_hint(failure)) : errhint("The server log has more about it.")));
 }
 
+static void
+raise_adapter(const char *message)
+{
+	char	   *reason = visible_reason(message);
+
+	ereport(ERROR,
+			(errcode(ERRCODE_HYMT_ADAPTER),
+			 errmsg("the adapter for this translation cannot be used"),
+			 reason != NULL ? errdetail_internal("%s", reason) : 0,
+			 reason != NULL ? errhint("Check the setting hymt.adapters and, in the model's directory, hymt.json.") :
+			 errhint("The server log has more about it.")));
+}
+
 /* None of the requests will be waited for any longer: that is how they end, for hymt_stat. */
 static void
 note_failure(const Patience *patience, HymtStatFailure failure)
@@ -508,6 +521,7 @@ fill_slot(HymtSlot *slot, const HymtRequestSpec *spec)
 	strlcpy(slot->source_lang, spec->source_lang, HYMT_LANG_MAX);
 	strlcpy(slot->target_lang, spec->target_lang, HYMT_LANG_MAX);
 	slot->max_new_tokens = spec->max_new_tokens;
+	memcpy(slot->adapter, spec->adapter, sizeof(slot->adapter));
 	slot->text_length = spec->text_length;
 }
 
@@ -804,6 +818,9 @@ raise_service_failure(const HymtOutcome *outcome, TimestampTz next_attempt_at)
 		case HYMT_FAILURE_MODEL_BROKEN:
 		case HYMT_FAILURE_MODEL_UNSUPPORTED:
 			raise_refused(outcome->failure, 0, outcome->text, next_attempt_at);
+			break;
+		case HYMT_FAILURE_ADAPTER:
+			raise_adapter(outcome->text);
 			break;
 		case HYMT_FAILURE_NO_MEMORY:
 			hymt_raise_outcome(outcome);

@@ -110,6 +110,7 @@ typedef struct HymtSlot
 	char		source_lang[HYMT_LANG_MAX];
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
+	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller; empty: none */
 	dsa_pointer text;
 	Size		text_offset;	/* of the text from the start of HymtShared; valid while there is a text */
 	Size		text_length;
@@ -255,6 +256,7 @@ typedef struct HymtRequestSpec
 	const char *source_lang;	/* canonical codes */
 	const char *target_lang;
 	int			max_new_tokens;
+	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller; empty: none */
 	bool		bulk;			/* one of many */
 	const char *text;			/* UTF-8 */
 	Size		text_length;
@@ -316,6 +318,7 @@ typedef struct HymtClaim
 	char		source_lang[HYMT_LANG_MAX];
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
+	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller; empty: none */
 	const char *text;			/* in the DSA area, until this worker answers, requeues or frees the slot */
 	Size		text_length;
 } HymtClaim;

@@ -30,6 +30,8 @@ hymt_flight_hash(const HymtRequestSpec *spec)
 	hash = hash_bytes_extended((const unsigned char *) spec->target_lang, (int) strlen(spec->target_lang), hash);
 	hash = hash_bytes_extended((const unsigned char *) spec->text, (int) spec->text_length,
 							   hash ^ (uint32) spec->max_new_tokens);
+	if (spec->adapter[0] != '\0')
+		hash = hash_bytes_extended((const unsigned char *) spec->adapter, (int) strlen(spec->adapter), hash);
 	return hash == 0 ? 1 : hash;
 }
 
@@ -45,6 +47,7 @@ is_same(const HymtSlot *slot, const HymtRequestSpec *spec, uint64 hash)
 	return slot->hash == hash &&
 		slot->text_length == spec->text_length &&
 		slot->max_new_tokens == spec->max_new_tokens &&
+		strcmp(slot->adapter, spec->adapter) == 0 &&
 		strcmp(slot->source_lang, spec->source_lang) == 0 &&
 		strcmp(slot->target_lang, spec->target_lang) == 0 &&
 		memcmp((const char *) hymt_shared + slot->text_offset, spec->text, spec->text_length) == 0;

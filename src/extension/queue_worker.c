@@ -61,6 +61,7 @@ hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *cl
 		memcpy(claim->source_lang, slot->source_lang, HYMT_LANG_MAX);
 		memcpy(claim->target_lang, slot->target_lang, HYMT_LANG_MAX);
 		claim->max_new_tokens = slot->max_new_tokens;
+		memcpy(claim->adapter, slot->adapter, sizeof(claim->adapter));
 		claim->text_length = slot->text_length;
 		text = slot->text;
 	}

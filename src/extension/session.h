@@ -51,6 +51,7 @@ typedef struct HymtOrder
 	const HymtLanguage *target;
 	HymtOnError on_error;
 	int			max_new_tokens; /* 0: the engine's rule */
+	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* empty: that of the languages */
 	bool		bulk;			/* priority */
 } HymtOrder;
 

@@ -16,6 +16,8 @@
 #include "utils/jsonb.h"
 #include "utils/numeric.h"
 
+#include "../protocol/adapter_list.h"
+
 PG_FUNCTION_INFO_V1(hymt_translate);
 PG_FUNCTION_INFO_V1(hymt_translate_details);
 
@@ -157,6 +159,39 @@ max_tokens_option(const JsonbValue *value)
 	return (int) tokens;
 }
 
+/* Whether hymt.adapters has an adapter with this name. */
+static bool
+adapter_is_known(const char *name, Size length)
+{
+	const char *at = hymt_adapters != NULL ? hymt_adapters : "";
+	const char *fault;
+	HymtAdapterItem item;
+
+	while (hymt_adapter_list_next(&at, &item, &fault) == HYMT_ADAPTER_LIST_ITEM)
+	{
+		if (length > 0 && strlen(item.name) == length && memcmp(item.name, name, length) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void
+adapter_option(const JsonbValue *value, HymtOrder *order)
+{
+	if (value->type != jbvString)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"adapter\" must be the name of an adapter")));
+	if (!adapter_is_known(value->val.string.val, value->val.string.len))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("there is no adapter with the name \"%s\"",
+						pnstrdup(value->val.string.val, value->val.string.len)),
+				 errhint("Adapters get names by the setting hymt.adapters.")));
+	/* Known names fit. */
+	memcpy(order->adapter, value->val.string.val, value->val.string.len);
+}
+
 /* Known options that this version does not have. */
 static bool
 is_planned_option(const JsonbValue *key)
@@ -194,13 +229,15 @@ read_options(Jsonb *options, HymtOrder *order)
 			order->max_new_tokens = max_tokens_option(&value);
 		else if (string_is(&key, "priority"))
 			order->bulk = priority_option(&value);
+		else if (string_is(&key, "adapter"))
+			adapter_option(&value, order);
 		else if (is_planned_option(&key))
 			planned = true;
 		else
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("unknown option \"%s\"", pnstrdup(key.val.string.val, key.val.string.len)),
-					 errdetail("Options are max_chars, max_tokens, priority and sampling.")));
+					 errdetail("Options are adapter, max_chars, max_tokens, priority and sampling.")));
 	}
 	return planned;
 }
@@ -324,6 +361,7 @@ hymt_request_spec(const HymtOrder *order, const char *utf8, Size length)
 		.text_length = length
 	};
 
+	memcpy(spec.adapter, order->adapter, sizeof(spec.adapter));
 	return spec;
 }
 

@@ -255,18 +255,23 @@ hymt_decode_refused(const HymtFrame *frame, HymtRefused *fixed, HymtPart *messag
 		take_one_part(frame, sizeof(*fixed), message, fixed->message_length);
 }
 
-/* A language code fills its array with at least one letter and at least one NUL, and nothing follows the first NUL. */
+/* A name leaves at least one NUL in its array, and nothing follows the first one. */
+static bool
+name_array_ok(const char *name, size_t size)
+{
+	size_t		length = strnlen(name, size);
+
+	for (size_t i = length; i < size; i++)
+		if (name[i] != '\0')
+			return false;
+	return length < size;
+}
+
+/* A language code has at least one letter. */
 static bool
 language_array_ok(const char *code)
 {
-	size_t		length = strnlen(code, HYMT_LANG_MAX);
-
-	if (length == 0 || length == HYMT_LANG_MAX)
-		return false;
-	for (size_t i = length; i < HYMT_LANG_MAX; i++)
-		if (code[i] != '\0')
-			return false;
-	return true;
+	return code[0] != '\0' && name_array_ok(code, HYMT_LANG_MAX);
 }
 
 bool
@@ -274,6 +279,7 @@ hymt_decode_request(const HymtFrame *frame, HymtRequest *fixed, HymtPart *text)
 {
 	return take_fixed(frame, HYMT_FRAME_REQUEST, fixed, sizeof(*fixed)) &&
 		language_array_ok(fixed->source_lang) && language_array_ok(fixed->target_lang) &&
+		name_array_ok(fixed->adapter, sizeof(fixed->adapter)) &&
 		take_one_part(frame, sizeof(*fixed), text, fixed->text_length);
 }
 
@@ -283,11 +289,27 @@ hymt_decode_cancel(const HymtFrame *frame, HymtCancel *fixed)
 	return take_fixed(frame, HYMT_FRAME_CANCEL, fixed, sizeof(*fixed)) && frame->body_length == sizeof(*fixed);
 }
 
+/* Hexadecimal digits in all places or in none. */
+static bool
+fingerprint_ok(const char *digits)
+{
+	int			count = 0;
+	int			empty = 0;
+
+	for (int i = 0; i < HYMT_FINGERPRINT_DIGITS; i++)
+	{
+		empty += digits[i] == '\0';
+		count += (digits[i] >= '0' && digits[i] <= '9') || (digits[i] >= 'a' && digits[i] <= 'f');
+	}
+	return empty == HYMT_FINGERPRINT_DIGITS || count == HYMT_FINGERPRINT_DIGITS;
+}
+
 bool
 hymt_decode_result(const HymtFrame *frame, HymtResult *fixed, HymtPart *text)
 {
 	return take_fixed(frame, HYMT_FRAME_RESULT, fixed, sizeof(*fixed)) &&
 		fixed->finish <= HYMT_FINISH_LOOP && fixed->input_tokens <= INT32_MAX && fixed->output_tokens <= INT32_MAX &&
+		fingerprint_ok(fixed->fingerprint) &&
 		take_one_part(frame, sizeof(*fixed), text, fixed->text_length);
 }
 

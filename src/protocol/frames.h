@@ -30,11 +30,13 @@
 #include <stdint.h>
 
 /* Raised whenever the meaning or layout of any frame changes. */
-#define HYMT_PROTOCOL_VERSION 1
+#define HYMT_PROTOCOL_VERSION 2
 
 #define HYMT_FRAME_MAGIC 0x544d5948u	/* "HYMT" in memory on little-endian machines */
 #define HYMT_FRAME_MAX_BODY (64u * 1024 * 1024)
 #define HYMT_LANG_MAX 16				/* longest language code, with its NUL */
+#define HYMT_FINGERPRINT_DIGITS 64
+#define HYMT_ADAPTER_NAME_MAX 32		/* longest name of an adapter, with its NUL */
 
 typedef enum HymtFrameType
 {
@@ -76,7 +78,8 @@ typedef enum HymtFailure
 	HYMT_FAILURE_NUMERIC,			/* NaN among the logits */
 	HYMT_FAILURE_UNSUPPORTED,		/* an option this engine lacks */
 	HYMT_FAILURE_INTERNAL,
-	HYMT_FAILURE_LAST = HYMT_FAILURE_INTERNAL
+	HYMT_FAILURE_ADAPTER,			/* the adapter that the request needs is missing, broken or does not fit the model */
+	HYMT_FAILURE_LAST = HYMT_FAILURE_ADAPTER
 } HymtFailure;
 
 typedef enum HymtFinish
@@ -134,6 +137,7 @@ typedef struct HymtRequest
 	char		target_lang[HYMT_LANG_MAX];
 	uint32_t	reserved;
 	uint32_t	text_length;	/* UTF-8 */
+	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller, NUL-padded; empty: that of the languages */
 } HymtRequest;
 
 typedef struct HymtCancel
@@ -152,6 +156,11 @@ typedef struct HymtResult
 	uint32_t	output_tokens;
 	uint32_t	reserved;
 	uint32_t	text_length;	/* UTF-8 */
+	/*
+	 * What a stored copy of this answer belongs to: 64 hexadecimal digits, or all NUL when that is READY's fingerprint.
+	 * Another one means that files of an adapter have changed since, and the answer was made with them.
+	 */
+	char		fingerprint[HYMT_FINGERPRINT_DIGITS];
 } HymtResult;
 
 typedef struct HymtFailureFrame

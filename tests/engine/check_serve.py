@@ -21,10 +21,10 @@ def frame(kind, body):
     return struct.pack("=IIII", MAGIC, kind, len(body), 0) + body
 
 
-def request(generation, slot, source, target, text, max_new=0):
+def request(generation, slot, source, target, text, max_new=0, adapter=""):
     text = text if isinstance(text, bytes) else text.encode()
-    return frame(REQUEST, struct.pack("=QII16s16sII", generation, slot, max_new, source.encode(), target.encode(), 0,
-                                      len(text)) + text)
+    return frame(REQUEST, struct.pack("=QII16s16sII32s", generation, slot, max_new, source.encode(), target.encode(), 0,
+                                      len(text), adapter.encode()) + text)
 
 
 def cancel(generation, slot):
@@ -40,6 +40,7 @@ class Engine:
                                         pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
         theirs.close()
         self.buffer = b""
+        self.fingerprints = {}                          # of results, where they are not READY's
 
     def read(self, timeout=30):
         """The next frame (type, body), or None at the end of the conversation."""
@@ -77,7 +78,8 @@ class Engine:
             kind, body = self.read(timeout)
             if kind == RESULT:
                 generation, slot, finish_, _, _, _, length = struct.unpack_from("=QIIIIII", body)
-                text = body[32:]
+                text = body[96:]
+                self.fingerprints[(generation, slot)] = body[32:96].rstrip(b"\0").decode()
                 assert len(text) == length
                 key, value = (generation, slot), (RESULT, finish_, text.decode())
             elif kind == FAILURE:
@@ -113,7 +115,7 @@ def check_handshake():
     engine = Engine(options=["--threads", "2"])
     kind, body = engine.read()
     version, length = struct.unpack_from("=II", body)
-    check("serve: HELLO comes first", kind == HELLO and version == 1 and len(body) == 8 + length)
+    check("serve: HELLO comes first", kind == HELLO and version == 2 and len(body) == 8 + length)
     percents = []
     while True:
         kind, body = engine.read()

@@ -8,6 +8,7 @@ use Test::More;
 use Time::HiRes qw(usleep);
 
 my $node = hymt_node('flights', conf => <<'END');
+hymt.adapters = '@legal=/nowhere, @formal=/nowhere'
 max_connections = 250
 log_statement = none
 END
@@ -116,14 +117,15 @@ scenario 'what differs is not shared' => sub {
 	my $before = arrivals();
 	my @calls = (
 		"'mock:hold $release', 'zh', 'en'", "'mock:hold $release', 'zh', 'de'", "'mock:hold $release', 'ja', 'en'",
-		"'mock:hold $release', 'zh', 'en', options => '{\"max_tokens\": 7}'", "'mock:hold /$release', 'zh', 'en'");
-	my @sessions = map { background($node, "SELECT hymt_translate($_)") } @calls, $calls[3];
+		"'mock:hold $release', 'zh', 'en', options => '{\"max_tokens\": 7}'", "'mock:hold /$release', 'zh', 'en'",
+		map { "'mock:hold $release', 'zh', 'en', options => '{\"adapter\": \"$_\"}'" } 'legal', 'formal');
+	my @sessions = map { background($node, "SELECT hymt_translate($_)") } @calls, @calls[ 3, 5 ];
 
-	wait_for_slots($node, 6);
-	is(states(), '5 claimed, 1 following', 'languages, options and every byte count');
+	wait_for_slots($node, 9);
+	is(states(), '7 claimed, 2 following', 'languages, options and every byte count');
 	append_to_file($release, 'now');
-	is_deeply([ map { finish($_)->{out} } @sessions ], [ ('released') x 6 ], 'all are answered');
-	is(arrivals() - $before - 1, 5, 'by five requests');
+	is_deeply([ map { finish($_)->{out} } @sessions ], [ ('released') x 9 ], 'all are answered');
+	is(arrivals() - $before - 1, 7, 'by seven requests');
 };
 
 scenario 'long texts' => sub {

@@ -246,6 +246,15 @@ test_lying_lengths(void **state)
 	assert_false(hymt_decode_result(&frame, &result, &text));
 	frame = frame_of(&bytes, HYMT_FRAME_RESULT, &result, 0);
 	assert_false(hymt_decode_result(&frame, &result, &text));
+	memset(result.fingerprint, 'f', sizeof(result.fingerprint));
+	frame = frame_of(&bytes, HYMT_FRAME_RESULT, &result, sizeof(result));
+	assert_true(hymt_decode_result(&frame, &result, &text));
+	for (int i = 0; i < 4; i++)
+	{
+		result.fingerprint[HYMT_FINGERPRINT_DIGITS - 1] = "g\0F "[i];
+		frame = frame_of(&bytes, HYMT_FRAME_RESULT, &result, sizeof(result));
+		assert_false(hymt_decode_result(&frame, &result, &text));
+	}
 	frame = frame_of(&bytes, HYMT_FRAME_CANCEL, longer, sizeof(longer));
 	assert_false(hymt_decode_cancel(&frame, &cancel));
 	frame = frame_of(&bytes, HYMT_FRAME_CANCEL, longer, sizeof(cancel));
@@ -331,6 +340,16 @@ test_language_codes(void **state)
 	(void) state;
 	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &request, sizeof(request));
 	assert_true(hymt_decode_request(&frame, &broken, &text));
+	strcpy(request.adapter, "legal");
+	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &request, sizeof(request));
+	assert_true(hymt_decode_request(&frame, &broken, &text));
+	assert_string_equal(broken.adapter, "legal");
+	broken = request, memset(broken.adapter, 'x', HYMT_ADAPTER_NAME_MAX);
+	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
+	assert_false(hymt_decode_request(&frame, &broken, &text));
+	broken = request, broken.adapter[HYMT_ADAPTER_NAME_MAX - 1] = 'x';
+	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
+	assert_false(hymt_decode_request(&frame, &broken, &text));
 	broken = request, broken.source_lang[0] = '\0';
 	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
 	assert_false(hymt_decode_request(&frame, &broken, &text));
