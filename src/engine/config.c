@@ -129,19 +129,6 @@ check_architecture(const Source *source, HymtError *error)
 					 source->directory, source->file, found);
 }
 
-static bool
-check_quantization(const Source *source, HymtError *error)
-{
-	const json_t *quantization = lookup(source, "quantization_config");
-	const char *method = json_string_value(json_object_get(quantization, "quant_method"));
-
-	if (quantization == NULL)
-		return true;
-	return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-					 "%s/%s: the weights are quantized (%.40s), which is not supported; use the model's bf16 release",
-					 source->directory, source->file, method == NULL ? "method not named" : method);
-}
-
 /* A flag that must have one certain value, which is also its default. */
 static bool
 require_flag(const Source *source, const char *key, bool required, HymtError *error)
@@ -162,7 +149,6 @@ check_kind(const Source *source, HymtError *error)
 	const char *name = json_string_value(activation);
 
 	if (!check_architecture(source, error) ||
-		!check_quantization(source, error) ||
 		!require_flag(source, "attention_bias", false, error) ||
 		!require_flag(source, "mlp_bias", false, error) ||
 		!require_flag(source, "use_qk_norm", true, error) ||
@@ -307,6 +293,8 @@ read_config(HymtConfig *config, const Source *source, HymtError *error)
 	double		eps = 1e-5;
 
 	if (!check_kind(source, error) ||
+		!hymt_quantization_read(&config->quantization, lookup(source, "quantization_config"), source->directory,
+								source->file, error) ||
 		!read_sizes(config, source, error) ||
 		!read_rope(config, source, error) ||
 		!read_positive(&eps, source, "rms_norm_eps", 1, error) ||
@@ -361,7 +349,7 @@ hymt_config_read(HymtConfig *config, const char *directory, const HymtModelTexts
 {
 	memset(config, 0, sizeof *config);
 	config->repetition_penalty = 1;
-	if (!read_text(config, read_config, directory, "config.json", &texts->config, error))
+	if (!read_text(config, read_config, directory, texts->config_name, &texts->config, error))
 		return false;
 	return texts->generation.data == NULL ||
 		read_text(config, read_generation, directory, "generation_config.json", &texts->generation, error);

@@ -33,15 +33,40 @@ report_model(void *context, int percent, const char *phase)
 static bool
 open_tokenizer(HymtEngine *engine, HymtError *error)
 {
-	if (!hymt_tokenizer_open_model(&engine->tokenizer, engine->model.directory, error))
+	if (!hymt_tokenizer_open_model(&engine->tokenizer, engine->model.path, error))
 		return false;
 	/* An id without a row of the embedding could not be computed. */
 	if (hymt_tokenizer_size(engine->tokenizer) > engine->model.config.vocab)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN,
-						 "%s/tokenizer.json has ids up to %d, but the model's vocab_size is %d",
-						 engine->model.directory, hymt_tokenizer_size(engine->tokenizer) - 1,
+						 "the tokenizer of \"%s\" has ids up to %d, but the model's vocab_size is %d",
+						 engine->model.path, hymt_tokenizer_size(engine->tokenizer) - 1,
 						 engine->model.config.vocab);
 	return true;
+}
+
+/*
+ * A GGUF file names one or two of the ids that a generation_config.json lists, and some name a wrong one (a Hy-MT2 file ends
+ * at "$"): the control tokens that end answers in the known vocabularies are added.
+ */
+static void
+add_known_ends(HymtEngine *engine)
+{
+	static const char *const contents[] = {
+		"<|eos|>", "<|extra_5|>", "<|endoftext|>",
+		"<｜hy_place▁holder▁no▁2｜>", "<｜hy_end▁of▁sentence｜>",
+		"<｜hy_EOT｜>"
+	};
+
+	for (size_t i = 0; i < sizeof(contents) / sizeof(contents[0]); i++)
+	{
+		int32_t		id = hymt_tokenizer_added_id(engine->tokenizer, contents[i]);
+		bool		known = id < 0 || !hymt_tokenizer_is_special(engine->tokenizer, id);
+
+		for (int s = 0; s < engine->stop_count; s++)
+			known = known || engine->stop_ids[s] == id;
+		if (!known && engine->stop_count < HYMT_MAX_STOP_IDS)
+			engine->stop_ids[engine->stop_count++] = id;
+	}
 }
 
 /*
@@ -62,10 +87,12 @@ choose_stop_ids(HymtEngine *engine, HymtError *error)
 			fprintf(stderr, "hymt-engine: stop id %d of model \"%s\" is no control token of its tokenizer: ignored\n",
 					config->stop_ids[i], engine->model.name);
 	}
+	if (engine->model.gguf != NULL)
+		add_known_ends(engine);
 	if (engine->stop_count == 0)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN,
 						 "none of the stop ids (eos_token_id) of \"%s\" is a control token of its tokenizer",
-						 engine->model.directory);
+						 engine->model.path);
 	return true;
 }
 

@@ -3,7 +3,8 @@
  *
  * Runs in the engine program. Owns nothing. The weights do not tell the family (HY-MT1.5 and Hy-MT2 have the same
  * shapes and tokenizer), and the wrong prompts give worse answers without any sign of it. So it is taken from, in this
- * order: hymt.json; the caller's wish (a setting); the README's base_model, then its title; the folder's name. What
+ * order: hymt.json; the caller's wish (a setting); a GGUF file's general.name; the README's base_model, then its title; the
+ * names of the GGUF file and the folder. What
  * decided is kept in words, to be logged and shown.
  */
 #include "model_parts.h"
@@ -15,6 +16,7 @@
 #include <strings.h>
 
 #include "../protocol/languages.h"
+#include "gguf.h"
 #include "options.h"
 #include "utf8.h"
 
@@ -243,6 +245,33 @@ folder_name(char name[LINE_BYTES], const char *directory)
 	free(path);
 }
 
+/* All names that a model's files have. Empty when absent. */
+typedef struct Names
+{
+	char		gguf_name[LINE_BYTES];	/* general.name */
+	Readme		readme;
+	char		file[LINE_BYTES];	/* of the GGUF file */
+	char		folder[LINE_BYTES];
+} Names;
+
+static void
+read_names(Names *names, const HymtModel *model)
+{
+	const HymtGgufValue *value = NULL;
+	HymtJsonText text = {"", 0};
+
+	memset(names, 0, sizeof *names);
+	read_readme(&names->readme, model->directory);
+	folder_name(names->folder, model->directory);
+	if (model->gguf == NULL)
+		return;
+	snprintf(names->file, sizeof names->file, "%s", hymt_path_last(model->gguf));
+	value = hymt_gguf_value(hymt_stored_gguf(model->files), "general.name");
+	if (value != NULL && hymt_gguf_text(value, &text))
+		snprintf(names->gguf_name, sizeof names->gguf_name, "%.*s",
+				 (int) (text.length < LINE_BYTES ? text.length : LINE_BYTES - 1), text.data);
+}
+
 /* Replace a malloc'ed string. */
 static bool
 set_string(char **string, const char *value, HymtError *error)
@@ -367,14 +396,23 @@ read_hymt_json(HymtModel *model, const HymtFileBytes *bytes, HymtError *error)
 /* --- all together ------------------------------------------------------------------------------------------------- */
 
 static bool
-guess_family(HymtModel *model, const Readme *readme, const char *folder, HymtError *error)
+guess_family(HymtModel *model, const Names *names, HymtError *error)
 {
-	if (family_in(readme->base_model) != HYMT_FAMILY_UNKNOWN)
-		return set_family(model, family_in(readme->base_model), "README.md: base_model: ", readme->base_model, error);
-	if (family_in(readme->title) != HYMT_FAMILY_UNKNOWN)
-		return set_family(model, family_in(readme->title), "README.md: title: ", readme->title, error);
-	if (family_in(folder) != HYMT_FAMILY_UNKNOWN)
-		return set_family(model, family_in(folder), "folder name: ", folder, error);
+	const struct
+	{
+		const char *what;
+		const char *name;
+	}			hints[] = {
+		{"general.name: ", names->gguf_name},
+		{"README.md: base_model: ", names->readme.base_model},
+		{"README.md: title: ", names->readme.title},
+		{"file name: ", names->file},
+		{"folder name: ", names->folder},
+	};
+
+	for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
+		if (family_in(hints[i].name) != HYMT_FAMILY_UNKNOWN)
+			return set_family(model, family_in(hints[i].name), hints[i].what, hints[i].name, error);
 	return set_family(model, HYMT_FAMILY_UNKNOWN, "neither hymt.json, a setting, README.md nor the folder's name tells",
 					  "", error);
 }
@@ -382,13 +420,12 @@ guess_family(HymtModel *model, const Readme *readme, const char *folder, HymtErr
 bool
 hymt_family_detect(HymtModel *model, const HymtModelTexts *texts, HymtFamily wish, HymtError *error)
 {
-	char		folder[LINE_BYTES];
-	Readme		readme;
+	Names		names;
+	const char *name;
 
 	if (texts->hymt.data != NULL && !read_hymt_json(model, &texts->hymt, error))
 		return false;
-	read_readme(&readme, model->directory);
-	folder_name(folder, model->directory);
+	read_names(&names, model);
 	/* whoever asked for a family should know why another one's prompts are used */
 	if (model->family != HYMT_FAMILY_UNKNOWN && wish != HYMT_FAMILY_UNKNOWN && wish != model->family)
 		hymt_complain("the prompt family that was asked for, %s, is ignored: the model's hymt.json says %s",
@@ -396,10 +433,11 @@ hymt_family_detect(HymtModel *model, const HymtModelTexts *texts, HymtFamily wis
 	if (model->family == HYMT_FAMILY_UNKNOWN && wish != HYMT_FAMILY_UNKNOWN &&
 		!set_family(model, wish, "setting", "", error))
 		return false;
-	if (model->family == HYMT_FAMILY_UNKNOWN && !guess_family(model, &readme, folder, error))
+	if (model->family == HYMT_FAMILY_UNKNOWN && !guess_family(model, &names, error))
 		return false;
 	if (model->name != NULL)
 		return true;
-	return set_string(&model->name, presentable(readme.title) ? readme.title : presentable(folder) ? folder : "model",
-					  error);
+	name = presentable(names.gguf_name) ? names.gguf_name : presentable(names.readme.title) ? names.readme.title :
+		presentable(names.file) ? names.file : presentable(names.folder) ? names.folder : "model";
+	return set_string(&model->name, name, error);
 }

@@ -5,9 +5,11 @@
  * machine (no path, no time, no sharding in it) and differ as soon as an answer could differ. It is a SHA-256 over
  *
  *      a version line of this scheme
- *      config.json, generation_config.json, hymt.json, tokenizer.json: presence, length, bytes
+ *      config.json, generation_config.json, hymt.json, tokenizer.json: presence, length, bytes; of a GGUF file
+ *      hymt.json, its metadata, and what they say in the words of the other files
  *      the prompt family, which may come from elsewhere than the files and changes every answer
- *      for each weight in use, by name: name, dtype, shape, and up to 16 blocks of 4 KiB spread evenly over its data
+ *      for each weight in use, by name: name, dtype, shape, and up to 16 blocks of 4 KiB spread evenly over its data;
+ *      the same of the scales, zeros and groups that a quantised one has beside its data
  *
  * The weights are sampled because hashing 15 GB at each start would take longer than loading them. Another training
  * run, a fine-tune or a merged adapter changes nearly all elements of the matrices it touches, so the sample sees it;
@@ -19,6 +21,8 @@
 #include <sha2.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "gguf.h"
 
 #define SCHEME "hymt fingerprint 1\n"
 #define BLOCKS 16
@@ -56,44 +60,77 @@ add_text(SHA2_CTX *hash, const HymtFileBytes *bytes)
 }
 
 static void
+add_sample(SHA2_CTX *hash, const HymtTensorPart *part)
+{
+	const unsigned char *data = part->data;
+
+	if (part->bytes <= BLOCKS * BLOCK_BYTES)
+	{
+		add(hash, data, part->bytes);
+		return;
+	}
+	/* the first block begins with the tensor, the last one ends with it */
+	for (uint64_t i = 0; i < BLOCKS; i++)
+		add(hash, data + (part->bytes - BLOCK_BYTES) * i / (BLOCKS - 1), BLOCK_BYTES);
+}
+
+static void
 add_weight(SHA2_CTX *hash, const HymtWeight *weight)
 {
 	const HymtTensor *tensor = weight->tensor;
-	const unsigned char *data = tensor->data;
 	const char *dtype = hymt_dtype_name(tensor->dtype);
-	uint64_t	bytes = (uint64_t) tensor->rows * (uint64_t) tensor->columns * hymt_dtype_size(tensor->dtype);
+	HymtTensorPart parts[HYMT_TENSOR_PARTS];
+	int			count = hymt_tensor_parts(tensor, parts);
 
 	add_part(hash, weight->name, strlen(weight->name));
 	add_part(hash, dtype, strlen(dtype));
 	add_number(hash, weight->vector ? 1 : 2);
 	add_number(hash, (uint64_t) tensor->rows);
 	add_number(hash, (uint64_t) tensor->columns);
-	if (bytes <= BLOCKS * BLOCK_BYTES)
+	add_sample(hash, &parts[0]);
+	if (count > 1)
+		add_part(hash, hymt_dtype_name(tensor->scales.dtype), strlen(hymt_dtype_name(tensor->scales.dtype)));
+	for (int i = 1; i < count; i++)
 	{
-		add(hash, data, bytes);
-		return;
+		add_number(hash, parts[i].bytes);
+		add_sample(hash, &parts[i]);
 	}
-	/* the first block begins with the tensor, the last one ends with it */
-	for (uint64_t i = 0; i < BLOCKS; i++)
-		add(hash, data + (bytes - BLOCK_BYTES) * i / (BLOCKS - 1), BLOCK_BYTES);
+}
+
+/* tokenizer.json, or what a GGUF file has in its place: all that it holds besides weights. */
+static bool
+add_tokenizer(SHA2_CTX *hash, const HymtModel *model, HymtError *error)
+{
+	HymtFileBytes tokenizer;
+	size_t		length;
+	const unsigned char *header;
+
+	if (model->gguf != NULL)
+	{
+		header = hymt_gguf_header(hymt_stored_gguf(model->files), &length);
+		add_part(hash, header, length);
+		return true;
+	}
+	if (!hymt_file_read(&tokenizer, model->directory, "tokenizer.json", HYMT_TOKENIZER_FILE_MAX, true, error))
+		return false;
+	add_text(hash, &tokenizer);
+	hymt_file_free(&tokenizer);
+	return true;
 }
 
 bool
 hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, HymtError *error)
 {
 	const char *family = hymt_family_name(model->family);
-	HymtFileBytes tokenizer;
 	SHA2_CTX	hash;
 
-	if (!hymt_file_read(&tokenizer, model->directory, "tokenizer.json", HYMT_TOKENIZER_FILE_MAX, true, error))
-		return false;
 	SHA256Init(&hash);
 	add(&hash, SCHEME, strlen(SCHEME));
 	add_text(&hash, &texts->config);
 	add_text(&hash, &texts->generation);
 	add_text(&hash, &texts->hymt);
-	add_text(&hash, &tokenizer);
-	hymt_file_free(&tokenizer);
+	if (!add_tokenizer(&hash, model, error))
+		return false;
 	add_part(&hash, family, strlen(family));
 	add_number(&hash, model->weight_count);
 	for (size_t i = 0; i < model->weight_count; i++)

@@ -284,9 +284,7 @@ row_embed(HymtForward *forward, int row, const void *unused)
 		return;
 	}
 	assert(token >= 0 && token < embedding->rows);
-	forward->kernels->widen(x, (const char *) embedding->data +
-							(size_t) token * (size_t) embedding->columns * hymt_dtype_size(embedding->dtype),
-							embedding->dtype, (int) embedding->columns);
+	forward->kernels->widen(x, embedding, token);
 }
 
 static void

@@ -6,6 +6,12 @@
  *     V16                                  16 lanes of fp32
  *     v16_zero, v16_set, v16_load, v16_load_part, v16_store, v16_store_part
  *     v16_load_f16, v16_load_f16_part, v16_load_bf16, v16_load_bf16_part      widening, exact
+ *     v16_load_i8                          16 bytes as numbers from -128 to 127
+ *     v16_load_u4(bytes, shift)            4 bits of each of 16 bytes
+ *     v16_load_u6(low, shift, high, shift) 4 bits of each of 16 bytes, and above them 2 of each of 16 others
+ *     v16_load_u32_u4(words, shift)        4 bits of each of 16 words
+ *     v16_load_f8                          16 F8 (E4M3)
+ *     widen_f16                            one half
  *     v16_add, v16_sub, v16_mul, v16_div, v16_max, v16_min    per lane; max is a > b ? a : b, min is a < b ? a : b
  *     v16_fma(a, b, c)                     a * b + c with one rounding
  *     v16_zero_below(x, bound, y)          x < bound ? +0 : y
@@ -39,10 +45,12 @@
 #define MAX_TILE 16
 
 _Static_assert(TILE_ROWS * TILE_COLUMNS <= MAX_TILE && GEMV_COLUMNS <= MAX_TILE, "a tile has at most 16 sums");
-_Static_assert(TILE_COLUMNS <= HYMT_PANEL_COLUMNS, "a panel holds the columns of a tile");
+_Static_assert(TILE_COLUMNS <= HYMT_PANEL_COLUMNS && GEMV_COLUMNS <= HYMT_PANEL_COLUMNS &&
+			   HYMT_LANES <= HYMT_PANEL_COLUMNS, "a panel holds the columns of a tile, and those that are widened at once");
 
 /* --- loading weights --------------------------------------------------------------------------------------------- */
 
+/* Those of the plain types, which a product can take as they are stored. */
 TILE size_t
 element_size(HymtDtype dtype)
 {
@@ -59,10 +67,9 @@ load_weights(const char *row, int64_t index, HymtDtype dtype)
 			return v16_load((const float *) row + index);
 		case HYMT_DTYPE_F16:
 			return v16_load_f16((const uint16_t *) row + index);
-		case HYMT_DTYPE_BF16:
-			break;
+		default:
+			return v16_load_bf16((const uint16_t *) row + index);
 	}
-	return v16_load_bf16((const uint16_t *) row + index);
 }
 
 TILE V16
@@ -74,10 +81,9 @@ load_weights_part(const char *row, int64_t index, HymtDtype dtype, int n)
 			return v16_load_part((const float *) row + index, n);
 		case HYMT_DTYPE_F16:
 			return v16_load_f16_part((const uint16_t *) row + index, n);
-		case HYMT_DTYPE_BF16:
-			break;
+		default:
+			return v16_load_bf16_part((const uint16_t *) row + index, n);
 	}
-	return v16_load_bf16_part((const uint16_t *) row + index, n);
 }
 
 /*
@@ -109,15 +115,228 @@ widen_typed(float *out, const char *data, HymtDtype dtype, int64_t n, bool pad, 
 	}
 }
 
-static void
-widen(float *out, const void *data, HymtDtype dtype, int n)
+/* --- quantised weights ------------------------------------------------------------------------------------------- */
+
+/* One of the numbers that stand apart from the values. */
+TILE float
+load_scale(const HymtScales *scales, int64_t index)
 {
-	if (dtype == HYMT_DTYPE_F32)
-		widen_typed(out, data, HYMT_DTYPE_F32, n, false, 0);
-	else if (dtype == HYMT_DTYPE_F16)
-		widen_typed(out, data, HYMT_DTYPE_F16, n, false, 0);
+	float		lanes[HYMT_LANES];
+
+	v16_store(lanes, load_weights_part(scales->data, index, scales->dtype, 1));
+	return lanes[0];
+}
+
+static void
+widen_f8(float *out, const HymtTensor *weights, int64_t row, bool pad)
+{
+	int64_t		n = weights->columns;
+	const uint8_t *data = (const uint8_t *) weights->data + (size_t) row * (size_t) n;
+	V16			scale = v16_set(load_scale(&weights->scales, weights->scales.count == 1 ? 0 : row));
+	int64_t		i = 0;
+
+	for (; i + HYMT_LANES <= n; i += HYMT_LANES)
+		v16_store(out + i, v16_mul(v16_load_f8(data + i), scale));
+	if (i < n)
+	{
+		uint8_t		rest[HYMT_LANES] = {0};
+		float		lanes[HYMT_LANES];
+
+		memcpy(rest, data + i, (size_t) (n - i));
+		v16_store(lanes, v16_mul(v16_load_f8(rest), scale));
+		memcpy(out + i, lanes, (size_t) (n - i) * sizeof(float));
+		/* not the product: 0 times a negative scale is -0 */
+		if (pad)
+			memset(out + n, 0, (size_t) (i + HYMT_LANES - n) * sizeof(float));
+	}
+}
+
+static void
+widen_q8_0(float *out, const HymtBlockQ8_0 *block, int64_t blocks)
+{
+	for (; blocks > 0; blocks--, block++, out += HYMT_Q_BLOCK)
+	{
+		V16			scale = v16_set(widen_f16(block->scale));
+
+		v16_store(out, v16_mul(v16_load_i8(block->values), scale));
+		v16_store(out + HYMT_LANES, v16_mul(v16_load_i8(block->values + HYMT_LANES), scale));
+	}
+}
+
+static void
+widen_q4_0(float *out, const HymtBlockQ4_0 *block, int64_t blocks)
+{
+	const V16	middle = v16_set(8.0f);
+
+	for (; blocks > 0; blocks--, block++, out += HYMT_Q_BLOCK)
+	{
+		V16			scale = v16_set(widen_f16(block->scale));
+
+		v16_store(out, v16_mul(v16_sub(v16_load_u4(block->values, 0), middle), scale));
+		v16_store(out + HYMT_LANES, v16_mul(v16_sub(v16_load_u4(block->values, 4), middle), scale));
+	}
+}
+
+static void
+widen_q4_k(float *out, const HymtBlockQ4_K *block, int64_t blocks)
+{
+	for (; blocks > 0; blocks--, block++)
+	{
+		float		of_scales = widen_f16(block->scale);
+		float		of_minima = widen_f16(block->minimum);
+
+		for (int part = 0; part < 8; part++, out += 2 * HYMT_LANES)
+		{
+			const uint8_t *values = block->values + part / 2 * 2 * HYMT_LANES;
+			int			shift = part % 2 * 4;
+			int			scale_bits;
+			int			minimum_bits;
+			V16			scale;
+			V16			minimum;
+
+			hymt_q4_k_part(block, part, &scale_bits, &minimum_bits);
+			scale = v16_set(of_scales * (float) scale_bits);
+			minimum = v16_set(of_minima * (float) minimum_bits);
+			v16_store(out, v16_sub(v16_mul(v16_load_u4(values, shift), scale), minimum));
+			v16_store(out + HYMT_LANES,
+					  v16_sub(v16_mul(v16_load_u4(values + HYMT_LANES, shift), scale), minimum));
+		}
+	}
+}
+
+static void
+widen_q6_k(float *out, const HymtBlockQ6_K *block, int64_t blocks)
+{
+	const V16	middle = v16_set(32.0f);
+
+	for (; blocks > 0; blocks--, block++)
+	{
+		float		of_scales = widen_f16(block->scale);
+
+		/* Each half of the block has 128 columns: 64 bytes of low bits, 32 of high ones. */
+		for (int part = 0; part < 16; part++, out += HYMT_LANES)
+		{
+			int			half = part / 8;
+			int			quarter = part % 8 / 2;
+			const uint8_t *low = block->low + half * 64 + quarter % 2 * 32 + part % 2 * HYMT_LANES;
+			const uint8_t *high = block->high + half * 32 + part % 2 * HYMT_LANES;
+			V16			scale = v16_set(of_scales * (float) block->scales[part]);
+			V16			values = v16_load_u6(low, quarter / 2 * 4, high, quarter * 2);
+
+			v16_store(out, v16_mul(v16_sub(values, middle), scale));
+		}
+	}
+}
+
+/* Scales and zeros of up to 16 rows in one group of columns. */
+TILE void
+gptq_group(const HymtTensor *weights, int64_t group, int64_t first, int width, V16 *scale, V16 *zero)
+{
+	const HymtScales *scales = &weights->scales;
+	const uint32_t *zeros = scales->zeros + (size_t) group * (size_t) (weights->rows / 8);
+	size_t		at = (size_t) group * (size_t) weights->rows + (size_t) first;
+	float		lanes[HYMT_LANES] = {0};
+
+	for (int c = 0; c < width; c++)
+	{
+		int64_t		row = first + c;
+
+		lanes[c] = (float) ((int) (zeros[row / 8] >> row % 8 * 4 & 15) + scales->zero_offset);
+	}
+	*zero = v16_load(lanes);
+	if (width == HYMT_LANES)
+		*scale = load_weights(scales->data, (int64_t) at, scales->dtype);
 	else
+		*scale = load_weights_part(scales->data, (int64_t) at, scales->dtype, width);
+}
+
+/*
+ * Up to 16 rows at a time, since words of neighbouring rows stand side by side: row `first` + c goes to out + c * pitch.
+ * Not padded.
+ */
+static void
+widen_gptq(float *out, size_t pitch, const HymtTensor *weights, int64_t first, int width)
+{
+	const HymtScales *scales = &weights->scales;
+	const uint32_t *data = (const uint32_t *) weights->data + first;
+	int64_t		group = -1;
+	int64_t		known_until = 0;	/* columns before it are in `group` */
+	V16			scale = v16_zero();
+	V16			zero = v16_zero();
+
+	for (int64_t k = 0; k < weights->columns; k += 8, data += weights->rows)
+	{
+		uint32_t	copy[HYMT_LANES] = {0};
+		const uint32_t *words = data;
+		float		lanes[8][HYMT_LANES];
+
+		FETCH_AHEAD(data + 8 * weights->rows);
+		if (width < HYMT_LANES)
+			words = memcpy(copy, data, (size_t) width * sizeof(*data));
+		for (int i = 0; i < 8; i++)
+		{
+			if (k + i >= known_until)
+			{
+				int64_t		wanted = scales->group_of != NULL ? scales->group_of[k + i] : group + 1;
+
+				known_until += scales->group_of != NULL ? 1 : scales->group;
+				if (wanted != group)
+					gptq_group(weights, group = wanted, first, width, &scale, &zero);
+			}
+			v16_store(lanes[i], v16_mul(v16_sub(v16_load_u32_u4(words, i * 4), zero), scale));
+		}
+		for (int c = 0; c < width; c++)
+			for (int i = 0; i < 8; i++)
+				out[(size_t) c * pitch + (size_t) (k + i)] = lanes[i][c];
+	}
+}
+
+/* One row of any type that is not plain. Pads with +0 up to a multiple of 16 where `pad` is set. */
+static void
+widen_quantised(float *out, const HymtTensor *weights, int64_t row, bool pad)
+{
+	int64_t		n = weights->columns;
+	const char *data = (const char *) weights->data + (size_t) row * hymt_dtype_bytes(weights->dtype, n);
+
+	switch (weights->dtype)
+	{
+		case HYMT_DTYPE_Q8_0:
+			widen_q8_0(out, (const HymtBlockQ8_0 *) data, n / HYMT_Q_BLOCK);
+			break;
+		case HYMT_DTYPE_Q4_0:
+			widen_q4_0(out, (const HymtBlockQ4_0 *) data, n / HYMT_Q_BLOCK);
+			break;
+		case HYMT_DTYPE_Q4_K:
+			widen_q4_k(out, (const HymtBlockQ4_K *) data, n / HYMT_K_BLOCK);
+			break;
+		case HYMT_DTYPE_Q6_K:
+			widen_q6_k(out, (const HymtBlockQ6_K *) data, n / HYMT_K_BLOCK);
+			break;
+		case HYMT_DTYPE_GPTQ_INT4:
+			widen_gptq(out, 0, weights, row, 1);
+			if (pad)
+				memset(out + n, 0, (size_t) (hymt_round_lanes(n) - n) * sizeof(float));
+			break;
+		default:
+			widen_f8(out, weights, row, pad);
+			break;
+	}
+}
+
+static void
+widen(float *out, const HymtTensor *tensor, int64_t row)
+{
+	int64_t		n = tensor->columns;
+	const char *data = (const char *) tensor->data + (size_t) row * hymt_dtype_bytes(tensor->dtype, n);
+
+	if (tensor->dtype == HYMT_DTYPE_F32)
+		widen_typed(out, data, HYMT_DTYPE_F32, n, false, 0);
+	else if (tensor->dtype == HYMT_DTYPE_F16)
+		widen_typed(out, data, HYMT_DTYPE_F16, n, false, 0);
+	else if (tensor->dtype == HYMT_DTYPE_BF16)
 		widen_typed(out, data, HYMT_DTYPE_BF16, n, false, 0);
+	else
+		widen_quantised(out, tensor, row, false);
 }
 
 /* --- matrix products --------------------------------------------------------------------------------------------- */
@@ -291,6 +510,60 @@ matmul_bf16(const HymtMatmul *job)
 		matmul_typed(job, HYMT_DTYPE_BF16);
 }
 
+/* All rows times the `width` columns in the panel; `column`, that of the first one, counts from job->first. */
+static void
+matmul_panel(const HymtMatmul *job, int64_t column, int width)
+{
+	size_t		pitch = (size_t) hymt_round_lanes(job->weights->columns) * sizeof(float);
+	const char *panel = (const char *) job->panel;
+	int			c = 0;
+
+	if (job->rows == 1)
+	{
+		for (; c + GEMV_COLUMNS <= width; c += GEMV_COLUMNS)
+			matmul_tile(job, job->out + column + c, job->x, panel + (size_t) c * pitch, pitch, HYMT_DTYPE_F32,
+						false, 1, GEMV_COLUMNS);
+	}
+	else
+	{
+		for (; c + TILE_COLUMNS <= width; c += TILE_COLUMNS)
+			matmul_columns(job, column + c, panel + (size_t) c * pitch, pitch, HYMT_DTYPE_F32, false, TILE_COLUMNS);
+	}
+	for (; c < width; c++)
+		matmul_columns(job, column + c, panel + (size_t) c * pitch, pitch, HYMT_DTYPE_F32, false, 1);
+}
+
+/*
+ * Quantised weights always go through the panel. It is narrow, so that it stays in the nearest cache, but where 16
+ * columns stand side by side in memory, all of them are taken at once.
+ */
+static void
+matmul_quantised(const HymtMatmul *job)
+{
+	bool		gptq = job->weights->dtype == HYMT_DTYPE_GPTQ_INT4;
+	int			most = gptq ? HYMT_PANEL_COLUMNS : job->rows == 1 ? GEMV_COLUMNS : TILE_COLUMNS;
+	int64_t		k = job->weights->columns;
+	size_t		padded = (size_t) hymt_round_lanes(k);
+	int			width;
+
+	for (int64_t column = 0; column < job->count; column += width)
+	{
+		width = job->count - column < most ? (int) (job->count - column) : most;
+		if (gptq)
+			widen_gptq(job->panel, padded, job->weights, job->first + column, width);
+		for (int c = 0; c < width; c++)
+		{
+			float	   *out = job->panel + (size_t) c * padded;
+
+			if (gptq)
+				memset(out + k, 0, (padded - (size_t) k) * sizeof(float));
+			else
+				widen_quantised(out, job->weights, job->first + column + c, true);
+		}
+		matmul_panel(job, column, width);
+	}
+}
+
 static void
 matmul(const HymtMatmul *job)
 {
@@ -304,6 +577,9 @@ matmul(const HymtMatmul *job)
 			break;
 		case HYMT_DTYPE_BF16:
 			matmul_bf16(job);
+			break;
+		default:
+			matmul_quantised(job);
 			break;
 	}
 }

@@ -1,8 +1,8 @@
 /*
  * model.h: a model as its files describe it: hyper-parameters, and typed views of the stored weights.
  *
- * Weights are mapped read-only and never copied: a HymtTensor points into the mapping of a safetensors file and is
- * valid until hymt_model_close(). Everything read from the files is untrusted and has been checked when
+ * Weights are mapped read-only and never copied: a HymtTensor (quant.h) points into the mapping of a safetensors or GGUF
+ * file and is valid until hymt_model_close(). Everything read from the files is untrusted and has been checked when
  * hymt_model_open() returns true: dtypes, shapes, offsets, the relations between hyper-parameters. Code that runs after
  * loading need not check again.
  */
@@ -14,25 +14,7 @@
 #include <stdint.h>
 
 #include "error.h"
-
-typedef enum HymtDtype
-{
-	HYMT_DTYPE_F32,
-	HYMT_DTYPE_F16,
-	HYMT_DTYPE_BF16
-} HymtDtype;
-
-extern size_t hymt_dtype_size(HymtDtype dtype);
-extern const char *hymt_dtype_name(HymtDtype dtype);
-
-/* Row-major [rows][columns]; a vector has rows 1. Not necessarily aligned beyond its element size. */
-typedef struct HymtTensor
-{
-	const void *data;
-	HymtDtype	dtype;
-	int64_t		rows;
-	int64_t		columns;
-} HymtTensor;
+#include "quant.h"
 
 typedef struct HymtLayer
 {
@@ -59,6 +41,14 @@ typedef enum HymtFamily
 	HYMT_FAMILY_HY_MT2			/* Hy-MT2 */
 } HymtFamily;
 
+/* What config.json says about stored weights that are quantised; GGUF files say it tensor by tensor. */
+typedef struct HymtQuantization
+{
+	bool		gptq;			/* linears may be stored as qweight, qzeros, scales, g_idx */
+	int64_t		group;			/* GPTQ: inputs that share a scale; 0: all of them */
+	int			zero_offset;	/* GPTQ: what is stored is the zero minus this */
+} HymtQuantization;
+
 typedef struct HymtConfig
 {
 	int			hidden;
@@ -75,6 +65,7 @@ typedef struct HymtConfig
 	float		repetition_penalty; /* generation_config.json; 1 when absent */
 	int			stop_ids[HYMT_MAX_STOP_IDS];	/* generation_config.json, else config.json */
 	int			stop_count;
+	HymtQuantization quantization;
 } HymtConfig;
 
 typedef struct HymtModel
@@ -85,7 +76,9 @@ typedef struct HymtModel
 	HymtTensor	final_norm;		/* [hidden] */
 	HymtLayer  *layer;			/* [config.layers] */
 
-	char	   *directory;
+	char	   *path;			/* as given: a directory or a GGUF file */
+	char	   *directory;		/* where hymt.json and the like are */
+	char	   *gguf;			/* path of the GGUF file; NULL when there is none */
 	char	   *name;			/* hymt.json, else the README's title or the folder's name */
 	HymtFamily	family;			/* of prompts; UNKNOWN when nothing tells */
 	char	   *family_reason;	/* which file or name told, for inspect and the log */
@@ -93,7 +86,7 @@ typedef struct HymtModel
 	char		fingerprint[65];	/* see fingerprint.c */
 	uint64_t	parameters;		/* weights in use; a tied model's stored head is not counted */
 	uint64_t	stored_bytes;	/* their bytes in the files */
-	struct HymtSafetensors *files;	/* owns the mappings */
+	struct HymtStored *files;	/* owns the mappings */
 	struct HymtWeight *weights; /* all weights in use, sorted by name; see model_parts.h */
 	size_t		weight_count;
 } HymtModel;
@@ -110,11 +103,12 @@ typedef struct HymtModelOptions
 } HymtModelOptions;
 
 /*
- * Read config.json, generation_config.json, hymt.json and model.safetensors (or model.safetensors.index.json and its
- * shards) of `directory`, map and check the weights. Neither tokenizer.json nor a known prompt family is needed.
+ * Open the model at `path`: a directory with config.json, generation_config.json, hymt.json and model.safetensors (or
+ * model.safetensors.index.json and its shards); a GGUF file; a directory without safetensors that holds exactly one
+ * GGUF file. Maps and checks the weights. Neither a tokenizer nor a known prompt family is needed.
  * *model is caller's memory; on success it must be given to hymt_model_close().
  */
-extern bool hymt_model_open(HymtModel *model, const char *directory, const HymtModelOptions *options, HymtError *error);
+extern bool hymt_model_open(HymtModel *model, const char *path, const HymtModelOptions *options, HymtError *error);
 extern void hymt_model_close(HymtModel *model);
 
 extern const char *hymt_family_name(HymtFamily family);	/* "hunyuan-mt", "hy-mt1.5", "hy-mt2", "unknown" */

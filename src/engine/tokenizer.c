@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "files.h"
+#include "locate.h"
 #include "normalize.h"
 #include "tokenizer_parts.h"
 #include "utf8.h"
@@ -77,6 +78,14 @@ read_path(HymtFileBytes *bytes, const char *path, HymtError *error)
 	return ok;
 }
 
+static bool
+create_parts(HymtTokenizer *tokenizer, size_t expected, HymtError *error)
+{
+	tokenizer->pretokenizer = hymt_pretokenizer_create();
+	tokenizer->bpe = hymt_bpe_create(expected);
+	return (tokenizer->pretokenizer != NULL && tokenizer->bpe != NULL) || out_of_memory(error);
+}
+
 /* Fill in a zeroed tokenizer; on failure the caller closes it. */
 static bool
 open_file(HymtTokenizer *tokenizer, const char *path, HymtError *error)
@@ -86,26 +95,39 @@ open_file(HymtTokenizer *tokenizer, const char *path, HymtError *error)
 
 	if (!read_path(&bytes, path, error))
 		return false;
-	tokenizer->pretokenizer = hymt_pretokenizer_create();
-	tokenizer->bpe = hymt_bpe_create(bytes.length / BYTES_PER_TOKEN);
-	if (tokenizer->pretokenizer == NULL || tokenizer->bpe == NULL)
-		ok = out_of_memory(error);
-	else
-		ok = hymt_tokenizer_read(tokenizer, bytes.data, bytes.length, error) ||
-			hymt_fail(error, error->failure, "%s: %s", path, error->message);
+	ok = create_parts(tokenizer, bytes.length / BYTES_PER_TOKEN, error) &&
+		(hymt_tokenizer_read(tokenizer, bytes.data, bytes.length, error) ||
+		 hymt_fail(error, error->failure, "%s: %s", path, error->message));
 	hymt_file_free(&bytes);
 	return ok;
 }
 
-bool
-hymt_tokenizer_open(HymtTokenizer **tokenizer, const char *path, HymtError *error)
+/* The same with the metadata of a GGUF file. */
+static bool
+open_gguf(HymtTokenizer *tokenizer, const char *path, HymtError *error)
+{
+	HymtGguf   *gguf = hymt_gguf_open(path, error);
+	size_t		length;
+	bool		ok;
+
+	if (gguf == NULL)
+		return false;
+	hymt_gguf_header(gguf, &length);
+	ok = create_parts(tokenizer, length / BYTES_PER_TOKEN, error) && hymt_tokenizer_read_gguf(tokenizer, gguf, error);
+	hymt_gguf_close(gguf);
+	return ok;
+}
+
+static bool
+open_any(HymtTokenizer **tokenizer, const char *path,
+		 bool (*fill) (HymtTokenizer *tokenizer, const char *path, HymtError *error), HymtError *error)
 {
 	HymtTokenizer *opened = calloc(1, sizeof(*opened));
 
 	*tokenizer = NULL;
 	if (opened == NULL)
 		return out_of_memory(error);
-	if (!open_file(opened, path, error))
+	if (!fill(opened, path, error))
 	{
 		hymt_tokenizer_close(opened);
 		return false;
@@ -115,16 +137,30 @@ hymt_tokenizer_open(HymtTokenizer **tokenizer, const char *path, HymtError *erro
 }
 
 bool
-hymt_tokenizer_open_model(HymtTokenizer **tokenizer, const char *directory, HymtError *error)
+hymt_tokenizer_open(HymtTokenizer **tokenizer, const char *path, HymtError *error)
 {
-	char	   *path = hymt_path_join(directory, "tokenizer.json");
+	return open_any(tokenizer, path, open_file, error);
+}
+
+bool
+hymt_tokenizer_open_model(HymtTokenizer **tokenizer, const char *model, HymtError *error)
+{
+	HymtLocation location;
+	char	   *path;
 	bool		ok;
 
 	*tokenizer = NULL;
-	if (path == NULL)
-		return out_of_memory(error);
-	ok = hymt_tokenizer_open(tokenizer, path, error);
-	free(path);
+	if (!hymt_model_locate(&location, model, error))
+		return false;
+	if (location.gguf != NULL)
+		ok = open_any(tokenizer, location.gguf, open_gguf, error);
+	else
+	{
+		path = hymt_path_join(location.directory, "tokenizer.json");
+		ok = path != NULL ? hymt_tokenizer_open(tokenizer, path, error) : out_of_memory(error);
+		free(path);
+	}
+	hymt_location_free(&location);
 	return ok;
 }
 
@@ -236,6 +272,19 @@ hymt_tokenizer_added_id(const HymtTokenizer *tokenizer, const char *content)
 			return tokenizer->added[i].id;
 	}
 	return -1;
+}
+
+char *
+hymt_tokenizer_added_content(const HymtTokenizer *tokenizer, int32_t id)
+{
+	for (size_t i = 0; i < tokenizer->added_count; i++)
+		if (tokenizer->added[i].id == id)
+		{
+			HymtJsonText spelling = hymt_bpe_spelling(tokenizer->bpe, id);
+
+			return strndup(spelling.data, spelling.length);
+		}
+	return NULL;
 }
 
 bool

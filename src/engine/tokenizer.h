@@ -28,8 +28,8 @@ extern void hymt_ids_free(HymtIds *list);
 
 /* Read `path` (a tokenizer.json). The tokenizer must be given to hymt_tokenizer_close(). */
 extern bool hymt_tokenizer_open(HymtTokenizer **tokenizer, const char *path, HymtError *error);
-/* The same for the tokenizer.json of a model directory. */
-extern bool hymt_tokenizer_open_model(HymtTokenizer **tokenizer, const char *directory, HymtError *error);
+/* The same for the tokenizer.json of a model directory, or the metadata of a GGUF file; the path is as in model.h. */
+extern bool hymt_tokenizer_open_model(HymtTokenizer **tokenizer, const char *model, HymtError *error);
 extern void hymt_tokenizer_close(HymtTokenizer *tokenizer);
 
 /*
@@ -49,6 +49,9 @@ extern bool hymt_tokenizer_encode_limited(const HymtTokenizer *tokenizer, const 
 
 /* The id of an added token by its exact content, or -1. For prompts and stop ids. */
 extern int32_t hymt_tokenizer_added_id(const HymtTokenizer *tokenizer, const char *content);
+
+/* The content of an added token, malloc'ed; NULL for other ids, and without memory. */
+extern char *hymt_tokenizer_added_content(const HymtTokenizer *tokenizer, int32_t id);
 
 /* Whether an id is an added token that the file marks special (a control token). */
 extern bool hymt_tokenizer_is_special(const HymtTokenizer *tokenizer, int32_t id);

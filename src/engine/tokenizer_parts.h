@@ -5,6 +5,7 @@
 #define HYMT_TOKENIZER_PARTS_H
 
 #include "bpe.h"
+#include "gguf.h"
 #include "json_stream.h"
 #include "pretokenizer.h"
 #include "tokenizer.h"
@@ -31,5 +32,12 @@ struct HymtTokenizer
  * which is written to on the way. On failure the caller closes the tokenizer.
  */
 extern bool hymt_tokenizer_read(HymtTokenizer *tokenizer, char *text, size_t length, HymtError *error);
+
+/* Note that a token of the vocabulary's table of spellings is an added one; then, with all of them, mark the special. */
+extern bool hymt_tokenizer_append_added(HymtTokenizer *tokenizer, int32_t id, bool special, HymtError *error);
+extern bool hymt_tokenizer_mark_special(HymtTokenizer *tokenizer, HymtError *error);
+
+/* gguf_tokenizer.c: the same from the metadata of a GGUF file. */
+extern bool hymt_tokenizer_read_gguf(HymtTokenizer *tokenizer, const HymtGguf *gguf, HymtError *error);
 
 #endif							/* HYMT_TOKENIZER_PARTS_H */

@@ -142,7 +142,7 @@ test_reference_models(void **state)
 			check_layer(&model.layer[layer], c, references[i].dtype);
 		assert_int_equal(model.parameters, references[i].parameters);
 		assert_int_equal(model.stored_bytes, references[i].parameters * hymt_dtype_size(references[i].dtype));
-		assert_int_equal(hymt_safetensors_file_count(model.files), references[i].files);
+		assert_int_equal(hymt_stored_file_count(model.files), references[i].files);
 		assert_int_equal(strspn(model.fingerprint, "0123456789abcdef"), 64);
 		assert_int_equal(strlen(model.fingerprint), 64);
 		hymt_model_close(&model);
@@ -255,8 +255,9 @@ static const struct
 	{"\"use_qk_norm\": true", "\"use_cla\": true", UNSUPPORTED, "use_cla"},
 	{"\"silu\"", "\"gelu\"", UNSUPPORTED, "hidden_act"},
 	{"\"silu\"", "1", UNSUPPORTED, "hidden_act"},
-	{"{\"arch", "{\"quantization_config\": {\"quant_method\": \"gptq\"}, \"arch", UNSUPPORTED, "gptq"},
-	{"{\"arch", "{\"quantization_config\": 1, \"arch", UNSUPPORTED, "quantized"},
+	{"{\"arch", "{\"quantization_config\": 1, \"arch", BROKEN, "quantization_config: must be an object"},
+	{"{\"arch", "{\"quantization_config\": {}, \"arch", BROKEN, "quant_method"},
+	{"{\"arch", "{\"quantization_config\": {\"quant_method\": \"awq\"}, \"arch", UNSUPPORTED, "awq"},
 	{"{\"arch", "{\"vocab_size\": 10, \"arch", BROKEN, "duplicate"},
 	{"{\"arch", "{arch", BROKEN, "config.json: line 1"},
 	{"\"hidden_size\": 8, ", "", BROKEN, "hidden_size is missing"},
