@@ -163,10 +163,12 @@ read_type(Reader *reader, HymtGgufType *type)
 static bool
 read_value(Reader *reader, HymtGgufValue *value)
 {
-	if (!read_text(reader, &value->key) || !read_type(reader, &value->type))
+	if (!read_text(reader, &value->key))
 		return false;
 	if (value->key.length == 0 || memchr(value->key.data, '\0', value->key.length) != NULL)
 		return broken(reader, "a key that is empty or contains a zero byte");
+	if (!read_type(reader, &value->type))
+		return false;
 	value->element = value->type;
 	value->count = 1;
 	if (value->type == HYMT_GGUF_ARRAY)
