@@ -6,7 +6,7 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 
-#include <immintrin.h>
+#include "kernels_x86.h"
 
 typedef __m512 V16;
 
@@ -85,21 +85,6 @@ v16_load_f16_part(const uint16_t *data, int n)
 	return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(PART_MASK(n), data));
 }
 
-static inline float
-widen_f16(uint16_t half)
-{
-	return _cvtsh_ss(half);
-}
-
-/* The bits of each byte, shifted down; the mask has 4 bits at most, so those of the neighbour do not stay. */
-static inline __m128i
-byte_bits(const uint8_t *data, int shift, int mask)
-{
-	__m128i		bytes = _mm_loadu_si128((const __m128i *) data);
-
-	return _mm_and_si128(_mm_srl_epi16(bytes, _mm_cvtsi32_si128(shift)), _mm_set1_epi8((char) mask));
-}
-
 static inline V16
 v16_load_i8(const int8_t *data)
 {
@@ -115,10 +100,7 @@ v16_load_u4(const uint8_t *data, int shift)
 static inline V16
 v16_load_u6(const uint8_t *low, int low_shift, const uint8_t *high, int high_shift)
 {
-	__m128i		bytes = _mm_or_si128(byte_bits(low, low_shift, 15),
-									 _mm_slli_epi16(byte_bits(high, high_shift, 3), 4));
-
-	return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+	return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(six_bits(low, low_shift, high, high_shift)));
 }
 
 static inline V16
@@ -129,17 +111,25 @@ v16_load_u32_u4(const uint32_t *words, int shift)
 	return _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(15)));
 }
 
-/* By way of halves, as in kernels_scalar.c. A half whose exponent is all ones is NaN. */
 static inline V16
 v16_load_f8(const uint8_t *data)
 {
-	__m256i		bytes = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *) data));
-	__m256i		sign = _mm256_slli_epi16(_mm256_and_si256(bytes, _mm256_set1_epi16(0x80)), 8);
-	__m256i		rest = _mm256_and_si256(bytes, _mm256_set1_epi16(0x7f));
-	__m256i		nan = _mm256_and_si256(_mm256_cmpeq_epi16(rest, _mm256_set1_epi16(0x7f)), _mm256_set1_epi16(0x7e00));
-	__m256i		halves = _mm256_or_si256(_mm256_or_si256(sign, nan), _mm256_slli_epi16(rest, 7));
+	return _mm512_mul_ps(_mm512_cvtph_ps(f8_as_halves(data)), _mm512_set1_ps(256.0f));
+}
 
-	return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256.0f));
+static inline void
+v16_store_columns(float *out, size_t pitch, const V16 v[8])
+{
+	__m256		low[8];
+	__m256		high[8];
+
+	for (int i = 0; i < 8; i++)
+	{
+		low[i] = _mm512_castps512_ps256(v[i]);
+		high[i] = _mm512_extractf32x8_ps(v[i], 1);
+	}
+	transpose8(out, pitch, low);
+	transpose8(out + 8 * pitch, pitch, high);
 }
 
 static inline V16

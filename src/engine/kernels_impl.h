@@ -12,6 +12,7 @@
  *     v16_load_u32_u4(words, shift)        4 bits of each of 16 words
  *     v16_load_f8                          16 F8 (E4M3)
  *     widen_f16                            one half
+ *     v16_store_columns(out, pitch, v)     out[l * pitch + i] = lane l of v[i], for 8 vectors
  *     v16_add, v16_sub, v16_mul, v16_div, v16_max, v16_min    per lane; max is a > b ? a : b, min is a < b ? a : b
  *     v16_fma(a, b, c)                     a * b + c with one rounding
  *     v16_zero_below(x, bound, y)          x < bound ? +0 : y
@@ -268,7 +269,7 @@ widen_gptq(float *out, size_t pitch, const HymtTensor *weights, int64_t first, i
 	{
 		uint32_t	copy[HYMT_LANES] = {0};
 		const uint32_t *words = data;
-		float		lanes[8][HYMT_LANES];
+		V16			values[8];
 
 		FETCH_AHEAD(data + 8 * weights->rows);
 		if (width < HYMT_LANES)
@@ -283,11 +284,18 @@ widen_gptq(float *out, size_t pitch, const HymtTensor *weights, int64_t first, i
 				if (wanted != group)
 					gptq_group(weights, group = wanted, first, width, &scale, &zero);
 			}
-			v16_store(lanes[i], v16_mul(v16_sub(v16_load_u32_u4(words, i * 4), zero), scale));
+			values[i] = v16_mul(v16_sub(v16_load_u32_u4(words, i * 4), zero), scale);
 		}
-		for (int c = 0; c < width; c++)
-			for (int i = 0; i < 8; i++)
-				out[(size_t) c * pitch + (size_t) (k + i)] = lanes[i][c];
+		if (width == HYMT_LANES)
+			v16_store_columns(out + k, pitch, values);
+		else
+		{
+			float		columns[HYMT_LANES][8];
+
+			v16_store_columns(&columns[0][0], 8, values);
+			for (int c = 0; c < width; c++)
+				memcpy(out + (size_t) c * pitch + k, columns[c], sizeof(columns[c]));
+		}
 	}
 }
 

@@ -205,6 +205,14 @@ v16_load_f8(const uint8_t *data)
 	return v;
 }
 
+static inline void
+v16_store_columns(float *out, size_t pitch, const V16 v[8])
+{
+	FOR_LANES
+		for (int i = 0; i < 8; i++)
+			out[(size_t) l * pitch + (size_t) i] = v[i].lane[l];
+}
+
 #define LANEWISE(name, expression) \
 	static inline V16 \
 	name(V16 a, V16 b) \
