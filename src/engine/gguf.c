@@ -378,8 +378,12 @@ read_tensors(Reader *reader, HymtGguf *gguf, uint64_t count)
 		ok = read_tensor(reader, &gguf->tensors[i], &offsets[i]);
 	}
 	padding = (size_t) (gguf->alignment - reader->at % gguf->alignment) % gguf->alignment;
-	if (ok && padding > gguf->size - reader->at)
-		ok = truncated(reader);
+	/* a file without tensors, which has a tokenizer only, need not be padded */
+	if (padding > gguf->size - reader->at)
+	{
+		ok = ok && (count == 0 || truncated(reader));
+		padding = gguf->size - reader->at;
+	}
 	gguf->data_start = reader->at + padding;
 	for (uint64_t i = 0; ok && i < count; i++)
 		ok = place_tensor(reader, &gguf->tensors[i], offsets[i]);
@@ -473,6 +477,12 @@ const HymtStoredTensor *
 hymt_gguf_find(const HymtGguf *gguf, const char *name)
 {
 	return bsearch(name, gguf->tensors, gguf->tensor_count, sizeof *gguf->tensors, compare_name_to);
+}
+
+const HymtStoredTensor *
+hymt_gguf_tensor(const HymtGguf *gguf, size_t index)
+{
+	return index < gguf->tensor_count ? &gguf->tensors[index] : NULL;
 }
 
 const char *

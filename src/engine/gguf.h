@@ -26,6 +26,9 @@ extern void hymt_gguf_close(HymtGguf *gguf);
 /* The tensor of that name, or NULL. Its shape has the rows first, as in safetensors. */
 extern const HymtStoredTensor *hymt_gguf_find(const HymtGguf *gguf, const char *name);
 
+/* All tensors, one by one, in the order of their names: NULL when there are no more. */
+extern const HymtStoredTensor *hymt_gguf_tensor(const HymtGguf *gguf, size_t index);
+
 extern const char *hymt_gguf_path(const HymtGguf *gguf);
 
 /* Everything before the tensors' data. */

@@ -122,11 +122,12 @@ read_integer(Reader *reader, const char *suffix, bool optional, int64_t *integer
 static bool
 copy_integer(Reader *reader, const char *suffix, const char *name, bool optional)
 {
-	int64_t		integer = INT64_MIN;
+	char		key[KEY_BYTES];
+	int64_t		integer = 0;
 
-	if (!read_integer(reader, suffix, optional, &integer))
-		return false;
-	return integer == INT64_MIN || set(reader, name, json_integer(integer));
+	if (optional && find(reader, key, suffix) == NULL)
+		return true;
+	return read_integer(reader, suffix, false, &integer) && set(reader, name, json_integer(integer));
 }
 
 static bool
@@ -257,8 +258,12 @@ set_stop_ids(Reader *reader)
 			json_decref(list);
 			return broken(reader, keys[i], "must be an integer");
 		}
-		/* without memory the list is NULL, and set() says so */
-		json_array_append_new(list, json_integer(id));
+		if (json_array_append_new(list, json_integer(id)) != 0)
+		{
+			json_decref(list);
+			list = NULL;		/* set() then says that memory is out */
+			break;
+		}
 	}
 	return set(reader, "eos_token_id", list);
 }

@@ -156,6 +156,27 @@ place_weights(HymtModel *model, HymtError *error)
 	return true;
 }
 
+/*
+ * A GGUF file says by its tensors alone what belongs to the model: a bias or a table of frequencies that nobody asked for
+ * would be missing from the result.
+ */
+static bool
+check_all_placed(const HymtModel *model, HymtError *error)
+{
+	const HymtGguf *gguf = hymt_stored_gguf(model->files);
+	const HymtStoredTensor *tensor;
+
+	for (size_t i = 0; gguf != NULL && (tensor = hymt_gguf_tensor(gguf, i)) != NULL; i++)
+	{
+		HymtWeight	weight = {.name = tensor->name};
+
+		if (bsearch(&weight, model->weights, model->weight_count, sizeof weight, compare_weights) == NULL)
+			return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED, "%s: tensor \"%.100s\" is none of this architecture",
+							 model->gguf, tensor->name);
+	}
+	return true;
+}
+
 /* --- opening ------------------------------------------------------------------------------------------------------ */
 
 static void
@@ -218,7 +239,7 @@ load(HymtModel *model, HymtModelTexts *texts, const HymtModelOptions *options, H
 	report(options, PERCENT_MAP, "mapping weights");
 	if (model->files == NULL)
 		model->files = hymt_stored_open_safetensors(model->directory, error);
-	if (model->files == NULL || !place_weights(model, error))
+	if (model->files == NULL || !place_weights(model, error) || !check_all_placed(model, error))
 		return false;
 	report(options, PERCENT_FINGERPRINT, "computing fingerprint");
 	if (!hymt_fingerprint(model, texts, error))

@@ -72,7 +72,7 @@ static void
 define_model_settings(void)
 {
 	DefineCustomStringVariable("hymt.model",
-							   "Directory of the model.",
+							   "Directory or GGUF file of the model.",
 							   "A name without a slash is a model that is installed with hymt.",
 							   &hymt_model, "demo", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	DefineCustomStringVariable("hymt.prompt_family",

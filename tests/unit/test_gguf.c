@@ -433,6 +433,7 @@ VALUE(put_eos_text, put_text(file, "tokenizer.ggml.eos_token_id", "x"))
 VALUE(put_penalty, put_f32(file, "general.sampling.penalty_repeat", 0))
 VALUE(put_nested, put_key(file, "x.y", 9); put_number(file, 9, 4); put_number(file, 0, 8))
 VALUE(put_long_array, put_key(file, "x.y", 9); put_number(file, 10, 4); put_number(file, UINT64_MAX / 4, 8))
+VALUE(put_bias, put_tensor(file, L "attn_q.bias", 8, 0, 0, 32))
 VALUE(put_same_tensor, put_tensor(file, "token_embd.weight", 8, 10, 0, 320))
 
 static const struct
@@ -445,6 +446,7 @@ static const struct
 	{{"general.architecture", put_llama}, UNSUPPORTED, "architecture llama"},
 	{{"more", put_twice}, BROKEN, "is there twice"},
 	{{"tensors", put_same_tensor}, BROKEN, "is there twice"},
+	{{"tensors", put_bias}, UNSUPPORTED, "attn_q.bias\" is none of this architecture"},
 	{{"more", put_split}, UNSUPPORTED, "split.count"},
 	{{"more", put_yarn}, UNSUPPORTED, "rope.scaling.type"},
 	{{"more", put_nested}, BROKEN, "array of arrays"},
