@@ -11,8 +11,8 @@ import unicodedata
 sys.path.insert(0, os.path.dirname(__file__))
 from check_serve import Engine
 from harness import DEMO, check, demo_cases, finish, run
-from model_files import (BF16, F32, GGUF_BLOCKS, GGUF_TYPES, Q4_0, Q4_K, Q6_K, Q8_0, gguf_config, gguf_name,
-                         gguf_tokenizer, read_json, read_safetensors, write_gguf, write_safetensors)
+from model_files import (BF16, F32, GGUF_BLOCKS, Q4_0, Q4_K, Q6_K, Q8_0, gguf_config, gguf_name, gguf_tokenizer,
+                         read_json, read_safetensors, write_demo_gguf, write_gguf, write_safetensors)
 
 MODELS = "tests/vectors/models"
 TOKENIZERS = "tests/vectors/tokenizer"
@@ -21,15 +21,9 @@ TOKENIZERS = "tests/vectors/tokenizer"
 
 
 def check_demo_as_gguf(folder):
-    """The demo model as a GGUF file that names a wrong end, as a published one does, translates as it does itself."""
-    config = read_json(DEMO, "config.json")
-    values = gguf_config(config) | gguf_tokenizer(read_json(DEMO, "tokenizer.json"), "hunyuan-dense", config["vocab_size"])
-    values["general.name"] = "HY-MT1.5 demo"
-    values["tokenizer.ggml.eos_token_id"] = 3
-    values["general.sampling.penalty_repeat"] = float(read_json(DEMO, "generation_config.json").get("repetition_penalty", 1))
+    """The demo model as a GGUF file translates as it does itself."""
     path = f"{folder}/demo.gguf"
-    write_gguf(path, values, {gguf_name(name): (GGUF_TYPES[dtype], shape, data)
-                              for name, (dtype, shape, data) in read_safetensors(f"{DEMO}/model.safetensors").items()})
+    write_demo_gguf(path, DEMO)
     code, out, err = run(["inspect", "--model", path])
     check("inspect a GGUF file", code == 0 and b"\nformat: GGUF\n" in out and b"family: hy-mt1.5 (general.name" in out and
           b"ids below 8044\n" in out and b"stop id: 3 " in out and b"tensor: blk.{0..4}.ffn_down.weight [256, 768] BF16, "

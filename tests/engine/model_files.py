@@ -3,6 +3,7 @@ import json
 import math
 import os
 import struct
+import sys
 
 F32, F16, Q4_0, Q8_0, Q4_K, Q6_K, BF16 = 0, 1, 2, 8, 12, 14, 30          # GGUF types of tensors
 GGUF_BLOCKS = {F32: (1, 4), F16: (1, 2), BF16: (1, 2), Q8_0: (32, 34), Q4_0: (32, 18), Q4_K: (256, 144), Q6_K: (256, 210)}
@@ -128,3 +129,19 @@ def gguf_tokenizer(tokenizer, pre, rows=0):
 def read_json(*path):
     with open(os.path.join(*path), encoding="utf-8") as file:
         return json.load(file)
+
+
+def write_demo_gguf(path, demo):
+    """The demo model as a GGUF file. It names the wrong end of answers, as a published one does."""
+    config = read_json(demo, "config.json")
+    values = gguf_config(config) | gguf_tokenizer(read_json(demo, "tokenizer.json"), "hunyuan-dense", config["vocab_size"])
+    values["general.name"] = "HY-MT1.5 demo"
+    values["tokenizer.ggml.eos_token_id"] = 3
+    penalty = read_json(demo, "generation_config.json").get("repetition_penalty", 1)
+    values["general.sampling.penalty_repeat"] = float(penalty)
+    write_gguf(path, values, {gguf_name(name): (GGUF_TYPES[dtype], shape, data)
+                              for name, (dtype, shape, data) in read_safetensors(f"{demo}/model.safetensors").items()})
+
+
+if __name__ == "__main__":
+    write_demo_gguf(sys.argv[1], sys.argv[2])
