@@ -321,6 +321,44 @@ test_refuses_gptq(void **state)
 					   bad[i].failure, bad[i].words);
 }
 
+/* --- damage --------------------------------------------------------------------------------------------------------- */
+
+/* Whatever is broken in the header or the configuration, opening ends, and what is opened lies inside the file. */
+static void
+test_survives_random_damage(void **state)
+{
+	uint32_t	random = 99;
+	int			opened = 0;
+
+	(void) state;
+	for (int round = 0; round < 2000; round++)
+	{
+		bool		is_gptq = round % 2 == 0;
+		const char *directory = is_gptq ? write_model(gptq, gptq_tensors, COUNT(gptq_tensors), NULL, NULL)
+			: write_model(fp8, fp8_tensors, COUNT(fp8_tensors), NULL, NULL);
+		const char *name = round % 5 == 0 ? "config.json" : SINGLE;
+		size_t		length;
+		char	   *bytes = read_whole(directory, name, &length);
+		size_t		first = round % 5 == 0 ? strstr(bytes, "quantization") - bytes : 8;
+		size_t		range = round % 5 == 0 ? length - first : 2000;
+		HymtError	error;
+		HymtModel	model;
+
+		for (int i = 0; i <= round % 3; i++)
+		{
+			random = random * 1664525 + 1013904223;
+			bytes[first + (random >> 8) % range] ^= (char) (1 << (random >> 29));
+		}
+		write_file(directory, name, bytes, length);
+		free(bytes);
+		if (!hymt_model_open(&model, directory, NULL, &error))
+			continue;
+		opened++;				/* its fingerprint has read all that the weights point to */
+		hymt_model_close(&model);
+	}
+	assert_true(opened > 0 && opened < 2000);
+}
+
 /* --- the fingerprint ---------------------------------------------------------------------------------------------- */
 
 /* What stands beside the values is part of what a model computes. */
@@ -372,6 +410,7 @@ main(void)
 		cmocka_unit_test(test_fp8_configurations),
 		cmocka_unit_test(test_reads_gptq),
 		cmocka_unit_test(test_refuses_gptq),
+		cmocka_unit_test(test_survives_random_damage),
 		cmocka_unit_test(test_fingerprint_covers_scales),
 	};
 
