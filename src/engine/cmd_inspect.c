@@ -28,7 +28,7 @@ print_architecture(const HymtModel *model)
 	printf("directory: %s\n", model->directory);
 	printf("family: %s (%s)\n", hymt_family_name(model->family), model->family_reason);
 	printf("languages: %s\n", model->languages == NULL ? "all that hymt knows" : model->languages);
-	printf("architecture: HunYuanDenseV1ForCausalLM\n");
+	printf("architecture: %s\n", hymt_architecture_name(config->architecture));
 	printf("layers: %d\n", config->layers);
 	printf("hidden: %d\n", config->hidden);
 	printf("heads: %d query, %d key-value, of %d\n", config->heads, config->kv_heads, config->head_dim);
@@ -37,6 +37,11 @@ print_architecture(const HymtModel *model)
 	printf("output head: %s\n", config->tied ? "the embedding (tied)" : "its own");
 	printf("context: %d tokens\n", config->max_position);
 	printf("rotation base: %.17g\n", config->rope_base);
+	if (config->rope_scaling == HYMT_ROPE_LINEAR)
+		printf("rotation scaling: linear, by %g\n", config->rope_factor);
+	if (config->rope_scaling == HYMT_ROPE_LLAMA3)
+		printf("rotation scaling: llama3, by %g, from %g to %g turns in %d tokens\n", config->rope_factor,
+			   config->rope_low, config->rope_high, config->rope_context);
 	printf("norm epsilon: %g\n", (double) config->norm_eps);
 	printf("repetition penalty: %g\n", (double) config->repetition_penalty);
 }

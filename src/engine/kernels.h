@@ -73,6 +73,8 @@ typedef struct HymtKernels
 	void		(*attend) (const HymtAttention *job);
 	/* out[i] = data[i] as fp32: exact. */
 	void		(*widen) (float *out, const void *data, HymtDtype dtype, int n);
+	/* x[i] = x[i] + vector[first + i] */
+	void		(*add_vector) (float *x, const HymtTensor *vector, int64_t first, int n);
 	/* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x; neither need be padded. */
 	void		(*rms_norm) (float *out, const float *x, const HymtTensor *weight, int n, float eps);
 	/* Rotates the pairs (x[i], x[i + half]) by the angles with these cosines and sines. */

@@ -41,12 +41,21 @@ typedef struct HymtLayer
 	HymtTensor	k;				/* [kv_heads * head_dim][hidden] */
 	HymtTensor	v;				/* the same */
 	HymtTensor	o;				/* [hidden][heads * head_dim] */
-	HymtTensor	q_norm;			/* [head_dim], applied after RoPE */
-	HymtTensor	k_norm;			/* [head_dim], applied after RoPE */
+	HymtTensor	q_norm;			/* [head_dim], applied after RoPE; data NULL in models without QK-norm */
+	HymtTensor	k_norm;			/* the same */
 	HymtTensor	post_norm;		/* [hidden] */
 	HymtTensor	gate;			/* [intermediate][hidden] */
 	HymtTensor	up;				/* [intermediate][hidden] */
 	HymtTensor	down;			/* [hidden][intermediate] */
+
+	/* Vectors with as many elements as the matrix has rows; data NULL in models without them. */
+	HymtTensor	q_bias;
+	HymtTensor	k_bias;
+	HymtTensor	v_bias;
+	HymtTensor	o_bias;
+	HymtTensor	gate_bias;
+	HymtTensor	up_bias;
+	HymtTensor	down_bias;
 } HymtLayer;
 
 #define HYMT_MAX_STOP_IDS 16
@@ -59,8 +68,25 @@ typedef enum HymtFamily
 	HYMT_FAMILY_HY_MT2			/* Hy-MT2 */
 } HymtFamily;
 
+typedef enum HymtArchitecture
+{
+	HYMT_ARCHITECTURE_HUNYUAN,	/* HunYuanDenseV1ForCausalLM */
+	HYMT_ARCHITECTURE_LLAMA		/* LlamaForCausalLM */
+} HymtArchitecture;
+
+extern const char *hymt_architecture_name(HymtArchitecture architecture);	/* as config.json spells it */
+
+/* How the rotation's frequencies are lowered, besides a base that has been raised. */
+typedef enum HymtRopeScaling
+{
+	HYMT_ROPE_PLAIN,			/* not at all */
+	HYMT_ROPE_LINEAR,			/* all of them, by a factor */
+	HYMT_ROPE_LLAMA3			/* the low ones by a factor, the high ones not at all, with a ramp between */
+} HymtRopeScaling;
+
 typedef struct HymtConfig
 {
+	HymtArchitecture architecture;
 	int			hidden;
 	int			layers;
 	int			heads;
@@ -70,6 +96,14 @@ typedef struct HymtConfig
 	int			vocab;			/* rows of the embedding; ids >= token_limit have no token */
 	int			max_position;	/* max_position_embeddings */
 	double		rope_base;		/* theta, with alpha already applied: theta * alpha^(head_dim / (head_dim - 2)) */
+	HymtRopeScaling rope_scaling;
+	double		rope_factor;	/* of LINEAR and LLAMA3 */
+	double		rope_low;		/* of LLAMA3: below so many turns in rope_context positions a frequency is low, */
+	double		rope_high;		/* above so many it is high; larger than rope_low */
+	int			rope_context;	/* of LLAMA3: positions the model had before it was extended */
+	bool		qk_norm;		/* q and k of each head are normed, after the rotation */
+	bool		attention_bias; /* q, k, v and o have a bias */
+	bool		mlp_bias;		/* gate, up and down have one */
 	float		norm_eps;
 	bool		tied;			/* logits come from the embedding matrix */
 	float		repetition_penalty; /* generation_config.json; 1 when absent */
@@ -116,6 +150,11 @@ typedef struct HymtModelOptions
  */
 extern bool hymt_model_open(HymtModel *model, const char *directory, const HymtModelOptions *options, HymtError *error);
 extern void hymt_model_close(HymtModel *model);
+
+/*
+ * By how much the pair (index, index + head_dim / 2) of a head turns from one position to the next, in radians.
+ */
+extern double hymt_rope_frequency(const HymtConfig *config, int index);
 
 extern const char *hymt_family_name(HymtFamily family);	/* "hunyuan-mt", "hy-mt1.5", "hy-mt2", "unknown" */
 extern HymtFamily hymt_family_find(const char *name);	/* UNKNOWN when it is none of these */
