@@ -113,35 +113,20 @@ print_tokenizer(const HymtTokenizer *tokenizer, const HymtConfig *config)
 
 	if (tokenizer == NULL)
 	{
-		printf("tokenizer: none (no tokenizer.json)\n");
+		printf("tokenizer: none (neither tokenizer.json nor tokenizer.model)\n");
 		return;
 	}
 	hymt_tokenizer_counts(tokenizer, &vocabulary, &merges, &added);
-	printf("tokenizer: %d tokens, %d merges, %d added tokens, ids below %d\n", vocabulary, merges, added,
-		   hymt_tokenizer_size(tokenizer));
+	printf("tokenizer: %s, %d tokens, %d merges, %d added tokens, ids below %d\n", hymt_tokenizer_source(tokenizer),
+		   vocabulary, merges, added, hymt_tokenizer_size(tokenizer));
+	if (hymt_tokenizer_bos(tokenizer) >= 0)
+		printf("begin of prompts: id %d\n", hymt_tokenizer_bos(tokenizer));
 	if (hymt_tokenizer_size(tokenizer) > config->vocab)
 		printf("warning: the tokenizer has ids beyond the vocabulary rows\n");
 	if (hymt_chat_template_find(&chat, tokenizer, &error))
 		printf("chat template: %s\n", chat.name);
 	else
 		printf("chat template: none (%s)\n", error.message);
-}
-
-/* The content of an added token; NULL when the file has none of that id. */
-static const char *
-added_content(const json_t *file, int id)
-{
-	const json_t *list = json_object_get(file, "added_tokens");
-
-	for (size_t i = 0; i < json_array_size(list); i++)
-	{
-		const json_t *token = json_array_get(list, i);
-		const json_t *number = json_object_get(token, "id");
-
-		if (json_is_integer(number) && json_integer_value(number) == id)
-			return json_string_value(json_object_get(token, "content"));
-	}
-	return NULL;
 }
 
 /* A token as the file spells it. The file is untrusted, and control characters would steer a terminal. */
@@ -167,10 +152,9 @@ print_quoted(const char *text)
 }
 
 static void
-print_stop_id(int32_t id, const HymtTokenizer *tokenizer, const json_t *file)
+print_stop_id(int32_t id, const HymtTokenizer *tokenizer)
 {
-	const char *content = added_content(file, id);
-	char	   *decoded = NULL;
+	char	   *content;
 	size_t		length = 0;
 
 	if (tokenizer == NULL)
@@ -178,40 +162,22 @@ print_stop_id(int32_t id, const HymtTokenizer *tokenizer, const json_t *file)
 		printf("stop id: %d\n", id);
 		return;
 	}
-	if (content == NULL && hymt_tokenizer_decode(tokenizer, &id, 1, &decoded, &length))
-		content = decoded;
+	content = hymt_tokenizer_added_spelling(tokenizer, id);
+	if (content == NULL && !hymt_tokenizer_decode(tokenizer, &id, 1, &content, &length))
+		content = NULL;
 	printf("stop id: %d ", id);
 	print_quoted(content == NULL ? "" : content);
 	printf(", %s\n", hymt_tokenizer_is_special(tokenizer, id) ? "a control token" : "no control token: ignored");
-	free(decoded);
-}
-
-/* tokenizer.json once more, as JSON, for the spelling of control tokens. NULL, which is no error, without one. */
-static json_t *
-read_tokenizer_file(const char *directory)
-{
-	HymtFileBytes bytes;
-	HymtError	ignored;
-	json_t	   *json;
-
-	if (!hymt_file_read(&bytes, directory, "tokenizer.json", HYMT_TOKENIZER_FILE_MAX, true, &ignored) ||
-		bytes.data == NULL)
-		return NULL;
-	json = hymt_json_object(bytes.data, bytes.length, "tokenizer.json", &ignored);
-	hymt_file_free(&bytes);
-	return json;
+	free(content);
 }
 
 static void
 print_stop_ids(const HymtModel *model, const HymtTokenizer *tokenizer)
 {
-	json_t	   *file = tokenizer == NULL ? NULL : read_tokenizer_file(model->directory);
-
 	for (int i = 0; i < model->config.stop_count; i++)
-		print_stop_id(model->config.stop_ids[i], tokenizer, file);
+		print_stop_id(model->config.stop_ids[i], tokenizer);
 	if (model->config.stop_count == 0)
 		printf("stop id: none\n");
-	json_decref(file);
 }
 
 /* A model without a tokenizer is complete enough to compute with; *tokenizer is then NULL. */

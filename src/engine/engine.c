@@ -36,11 +36,10 @@ open_tokenizer(HymtEngine *engine, HymtError *error)
 	if (!hymt_tokenizer_open_model(&engine->tokenizer, engine->model.directory, error))
 		return false;
 	/* An id without a row of the embedding could not be computed. */
-	if (hymt_tokenizer_size(engine->tokenizer) > engine->model.config.vocab)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN,
-						 "%s/tokenizer.json has ids up to %d, but the model's vocab_size is %d",
-						 engine->model.directory, hymt_tokenizer_size(engine->tokenizer) - 1,
-						 engine->model.config.vocab);
+	if (hymt_tokenizer_text_size(engine->tokenizer) > engine->model.config.vocab)
+		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s/%s has ids up to %d, but the model's vocab_size is %d",
+						 engine->model.directory, hymt_tokenizer_source(engine->tokenizer),
+						 hymt_tokenizer_text_size(engine->tokenizer) - 1, engine->model.config.vocab);
 	return true;
 }
 
@@ -76,6 +75,8 @@ open_device(HymtEngine *engine, const HymtEngineOptions *options, HymtError *err
 
 	/* The embedding may have more rows than there are tokens; those must never be chosen. */
 	device.token_limit = hymt_tokenizer_size(engine->tokenizer);
+	if (device.token_limit > engine->model.config.vocab)
+		device.token_limit = engine->model.config.vocab;
 	engine->ops = &hymt_device_cpu;
 	engine->device = engine->ops->open(&engine->model, &device, error);
 	return engine->device != NULL;

@@ -776,7 +776,7 @@ test_fingerprint_ignores_sharding(void **state)
 static void
 test_fingerprint_sees_changes(void **state)
 {
-	char		seen[9][65];
+	char		seen[11][65];
 	int			count = 0;
 	size_t		length;
 	char	   *file;
@@ -804,7 +804,12 @@ test_fingerprint_sees_changes(void **state)
 	write_text(directory, CONFIG, file);
 	free(file);
 	take_fingerprint(seen[count++], directory, HYMT_FAMILY_UNKNOWN);
-	assert_int_equal(count, 9);
+	write_text(directory, "added_tokens.json", "{}");	/* counts beside a tokenizer.model */
+	write_text(directory, "tokenizer.model", "x");
+	take_fingerprint(seen[count++], directory, HYMT_FAMILY_UNKNOWN);
+	write_text(directory, "added_tokens.json", "{\"<x>\": 9}");
+	take_fingerprint(seen[count++], directory, HYMT_FAMILY_UNKNOWN);
+	assert_int_equal(count, 11);
 	for (int i = 0; i < count; i++)
 		for (int j = 0; j < i; j++)
 			assert_string_not_equal(seen[i], seen[j]);
