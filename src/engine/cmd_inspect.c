@@ -27,6 +27,8 @@ print_architecture(const HymtModel *model)
 	printf("model: %s\n", model->name);
 	printf("directory: %s\n", model->directory);
 	printf("family: %s (%s)\n", hymt_family_name(model->family), model->family_reason);
+	for (size_t i = 0; i < model->template_count; i++)
+		printf("prompt from hymt.json: %s\n", model->templates[i].form);
 	printf("languages: %s\n", model->languages == NULL ? "all that hymt knows" : model->languages);
 	printf("architecture: %s\n", hymt_architecture_name(config->architecture));
 	printf("layers: %d\n", config->layers);
@@ -103,9 +105,9 @@ print_weights(const HymtModel *model)
 /* --- the tokenizer ------------------------------------------------------------------------------------------------ */
 
 static void
-print_tokenizer(const HymtTokenizer *tokenizer, const HymtConfig *config)
+print_tokenizer(const HymtTokenizer *tokenizer, const HymtModel *model)
 {
-	HymtChatTemplate chat;
+	HymtPrompts prompts;
 	HymtError	error;
 	int			vocabulary;
 	int			merges;
@@ -121,10 +123,10 @@ print_tokenizer(const HymtTokenizer *tokenizer, const HymtConfig *config)
 		   vocabulary, merges, added, hymt_tokenizer_size(tokenizer));
 	if (hymt_tokenizer_bos(tokenizer) >= 0)
 		printf("begin of prompts: id %d\n", hymt_tokenizer_bos(tokenizer));
-	if (hymt_tokenizer_size(tokenizer) > config->vocab)
+	if (hymt_tokenizer_text_size(tokenizer) > model->config.vocab)
 		printf("warning: the tokenizer has ids beyond the vocabulary rows\n");
-	if (hymt_chat_template_find(&chat, tokenizer, &error))
-		printf("chat template: %s\n", chat.name);
+	if (hymt_prompts_open(&prompts, model, tokenizer, &error))
+		printf("chat template: %s\n", prompts.chat_name);
 	else
 		printf("chat template: none (%s)\n", error.message);
 }
@@ -213,7 +215,7 @@ inspect(const char *directory, HymtFamily family)
 	}
 	print_architecture(&model);
 	print_weights(&model);
-	print_tokenizer(tokenizer, &model.config);
+	print_tokenizer(tokenizer, &model);
 	print_stop_ids(&model, tokenizer);
 	printf("fingerprint: %s\n", model.fingerprint);
 	if (tokenizer != NULL)

@@ -104,15 +104,9 @@ check_room(const HymtEngine *engine, const HymtEngineOptions *options, HymtError
 static bool
 open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *error)
 {
-	if (engine->model.family == HYMT_FAMILY_UNKNOWN)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-						 "nothing in \"%s\" tells which prompts the model was trained with; "
-						 "name the family (%s, %s or %s)", engine->model.directory,
-						 hymt_family_name(HYMT_FAMILY_HUNYUAN_MT), hymt_family_name(HYMT_FAMILY_HY_MT15),
-						 hymt_family_name(HYMT_FAMILY_HY_MT2));
 	report(options, 90, "reading tokenizer");
 	if (!open_tokenizer(engine, error) ||
-		!hymt_chat_template_find(&engine->chat, engine->tokenizer, error) ||
+		!hymt_prompts_open(&engine->prompts, &engine->model, engine->tokenizer, error) ||
 		!choose_stop_ids(engine, error) ||
 		!check_room(engine, options, error))
 		return false;
@@ -248,6 +242,7 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 {
 	const HymtLanguage *source = find_language(engine, source_lang, error);
 	const HymtLanguage *target = source != NULL ? find_language(engine, target_lang, error) : NULL;
+	HymtPromptRequest wanted = {.source = source, .target = target, .text = {text, length}};
 	HymtIds		prompt = {0};
 	size_t		text_tokens = 0;
 	HymtSequenceRequest request = {0};
@@ -255,8 +250,8 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 
 	if (source == NULL || target == NULL)
 		return false;
-	done = hymt_prompt_encode(engine->model.family, &engine->chat, engine->tokenizer, source, target, text, length,
-							  (size_t) context_of(engine), &prompt, &text_tokens, error) &&
+	done = hymt_prompt_encode(&engine->prompts, engine->tokenizer, &wanted, (size_t) context_of(engine), &prompt,
+							  &text_tokens, error) &&
 		cap_answer(engine, target, prompt.count, text_tokens, max_new, &request.max_new, error);
 	if (done)
 	{

@@ -28,7 +28,7 @@ typedef struct HymtEngine
 {
 	HymtModel	model;
 	HymtTokenizer *tokenizer;
-	HymtChatTemplate chat;
+	HymtPrompts prompts;
 	const HymtDeviceOps *ops;
 	HymtDevice *device;
 	HymtScheduler *scheduler;

@@ -411,5 +411,11 @@ hymt_model_close(HymtModel *model)
 	free(model->name);
 	free(model->family_reason);
 	free(model->languages);
+	for (size_t i = 0; i < model->template_count; i++)
+	{
+		free(model->templates[i].form);
+		free(model->templates[i].text);
+	}
+	free(model->templates);
 	memset(model, 0, sizeof *model);
 }

@@ -65,7 +65,10 @@ typedef enum HymtFamily
 	HYMT_FAMILY_UNKNOWN,
 	HYMT_FAMILY_HUNYUAN_MT,		/* Hunyuan-MT-7B */
 	HYMT_FAMILY_HY_MT15,		/* HY-MT1.5 */
-	HYMT_FAMILY_HY_MT2			/* Hy-MT2 */
+	HYMT_FAMILY_HY_MT2,			/* Hy-MT2 */
+	HYMT_FAMILY_ALMA,			/* ALMA and ALMA-R */
+	HYMT_FAMILY_TOWER,			/* TowerInstruct */
+	HYMT_FAMILY_TEMPLATES		/* hymt.json has all of the wording */
 } HymtFamily;
 
 typedef enum HymtArchitecture
@@ -111,6 +114,13 @@ typedef struct HymtConfig
 	int			stop_count;
 } HymtConfig;
 
+/* A prompt text from hymt.json; see prompts.h. */
+typedef struct HymtTemplate
+{
+	char	   *form;
+	char	   *text;
+} HymtTemplate;
+
 typedef struct HymtModel
 {
 	HymtConfig	config;
@@ -123,6 +133,8 @@ typedef struct HymtModel
 	char	   *name;			/* hymt.json, else the README's title or the folder's name */
 	HymtFamily	family;			/* of prompts; UNKNOWN when nothing tells */
 	char	   *family_reason;	/* which file or name told, for inspect and the log */
+	HymtTemplate *templates;	/* hymt.json's; they go before the family's own */
+	size_t		template_count;
 	char	   *languages;		/* hymt.json's list, canonical codes separated by one space; NULL: all */
 	char		fingerprint[65];	/* see fingerprint.c */
 	uint64_t	parameters;		/* weights in use; a tied model's stored head is not counted */
@@ -156,7 +168,10 @@ extern void hymt_model_close(HymtModel *model);
  */
 extern double hymt_rope_frequency(const HymtConfig *config, int index);
 
-extern const char *hymt_family_name(HymtFamily family);	/* "hunyuan-mt", "hy-mt1.5", "hy-mt2", "unknown" */
-extern HymtFamily hymt_family_find(const char *name);	/* UNKNOWN when it is none of these */
+extern const char *hymt_family_name(HymtFamily family);	/* "hunyuan-mt", …, "unknown" */
+extern HymtFamily hymt_family_find(const char *name);	/* UNKNOWN when it is none that has a wording of its own */
+
+/* The names that hymt_family_find() knows, for messages. */
+#define HYMT_FAMILY_NAMES "hunyuan-mt, hy-mt1.5, hy-mt2, alma, tower-instruct"
 
 #endif							/* HYMT_MODEL_H */

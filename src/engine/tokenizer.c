@@ -299,21 +299,39 @@ spelling_of(const HymtTokenizer *tokenizer, int32_t id)
 		: hymt_bpe_spelling(tokenizer->bpe, id);
 }
 
+static bool
+is_added(const HymtTokenizer *tokenizer, int32_t id)
+{
+	if (tokenizer->sentencepiece != NULL)
+		return hymt_sentencepiece_piece(tokenizer, id) == NULL && hymt_sentencepiece_spelling(tokenizer, id).data != NULL;
+	for (size_t i = 0; i < tokenizer->added_count; i++)
+		if (tokenizer->added[i].id == id)
+			return true;
+	return false;
+}
+
+/* Whether a token is spelled at `text`, of which `left` bytes follow. */
+static bool
+stands_at(const HymtJsonText *spelling, const char *text, size_t left)
+{
+	return spelling->length <= left && memcmp(spelling->data, text, spelling->length) == 0;
+}
+
 int32_t
-hymt_tokenizer_control_at(const HymtTokenizer *tokenizer, const char *text, size_t *length)
+hymt_tokenizer_added_at(const HymtTokenizer *tokenizer, const char *text, size_t *length)
 {
 	size_t		left = strlen(text);
 	int32_t		found = -1;
+	size_t		count = tokenizer->sentencepiece != NULL ? hymt_sentencepiece_marked(tokenizer) : tokenizer->added_count;
 
 	*length = 0;
-	for (int32_t id = 0; id < hymt_tokenizer_size(tokenizer); id++)
+	for (size_t i = 0; i < count; i++)
 	{
-		HymtJsonText spelling;
+		int32_t		id = tokenizer->sentencepiece != NULL ? hymt_sentencepiece_marked_id(tokenizer, i)
+			: tokenizer->added[i].id;
+		HymtJsonText spelling = spelling_of(tokenizer, id);
 
-		if (tokenizer->special[id] == 0)
-			continue;
-		spelling = spelling_of(tokenizer, id);
-		if (spelling.length > *length && spelling.length <= left && memcmp(spelling.data, text, spelling.length) == 0)
+		if (spelling.length > *length && stands_at(&spelling, text, left))
 		{
 			*length = spelling.length;
 			found = id;
@@ -326,16 +344,6 @@ int32_t
 hymt_tokenizer_bos(const HymtTokenizer *tokenizer)
 {
 	return tokenizer->sentencepiece != NULL ? hymt_sentencepiece_bos(tokenizer) : -1;
-}
-
-/* Whether an id is that of an added token of a tokenizer.json. */
-static bool
-is_added(const HymtTokenizer *tokenizer, int32_t id)
-{
-	for (size_t i = 0; i < tokenizer->added_count; i++)
-		if (tokenizer->added[i].id == id)
-			return true;
-	return false;
 }
 
 char *

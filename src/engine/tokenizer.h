@@ -61,8 +61,11 @@ extern bool hymt_tokenizer_encode_part(const HymtTokenizer *tokenizer, const cha
 /* The id of an added token by its exact content, or -1. For prompts and stop ids. */
 extern int32_t hymt_tokenizer_added_id(const HymtTokenizer *tokenizer, const char *content);
 
-/* The control token whose spelling, the longest that fits, begins at `text`: its id, and *length bytes. -1: none. */
-extern int32_t hymt_tokenizer_control_at(const HymtTokenizer *tokenizer, const char *text, size_t *length);
+/*
+ * The added or control token whose spelling, the longest that fits, begins at `text`: its id, and *length bytes; -1 when
+ * there is none. For templates, never for a user's text.
+ */
+extern int32_t hymt_tokenizer_added_at(const HymtTokenizer *tokenizer, const char *text, size_t *length);
 
 /* The token that stands before every text, by the files; -1 when prompts spell it themselves, or there is none. */
 extern int32_t hymt_tokenizer_bos(const HymtTokenizer *tokenizer);

@@ -51,6 +51,10 @@ extern int32_t hymt_sentencepiece_added_id(const HymtTokenizer *tokenizer, const
 /* The spelling of an id as the files have it; data NULL when it has none. */
 extern HymtJsonText hymt_sentencepiece_spelling(const HymtTokenizer *tokenizer, int32_t id);
 
+/* The control pieces and added tokens, one after the other. */
+extern size_t hymt_sentencepiece_marked(const HymtTokenizer *tokenizer);
+extern int32_t hymt_sentencepiece_marked_id(const HymtTokenizer *tokenizer, size_t index);
+
 /* What the decoder needs to know of an id's piece; NULL for added tokens and ids without a piece. */
 extern const struct HymtSpmPiece *hymt_sentencepiece_piece(const HymtTokenizer *tokenizer, int32_t id);
 extern const struct HymtSpmFile *hymt_sentencepiece_file(const HymtTokenizer *tokenizer);

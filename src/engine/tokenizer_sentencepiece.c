@@ -36,6 +36,8 @@ struct HymtSentencePiece
 	AddedToken *added;
 	size_t		added_count;
 	size_t		added_capacity;
+	int32_t    *marked;			/* control pieces and added tokens */
+	size_t		marked_count;
 	int32_t		size;
 	int32_t		bos;
 	bool		legacy;			/* the blank before a text also stands before one behind a control token */
@@ -278,6 +280,22 @@ choose_bos(SentencePiece *model, const json_t *config)
 }
 
 static bool
+list_marked(HymtTokenizer *tokenizer, HymtError *error)
+{
+	SentencePiece *model = tokenizer->sentencepiece;
+
+	model->marked = malloc((size_t) model->size * sizeof(*model->marked));
+	if (model->marked == NULL)
+		return out_of_memory(error);
+	for (int32_t id = 0; id < (int32_t) model->file.count; id++)
+		if (tokenizer->special[id] != 0)
+			model->marked[model->marked_count++] = id;
+	for (size_t i = 0; i < model->added_count; i++)
+		model->marked[model->marked_count++] = model->added[i].id;
+	return true;
+}
+
+static bool
 apply_config(HymtTokenizer *tokenizer, json_t *added, json_t *config, json_t *map, HymtError *error)
 {
 	SentencePiece *model = tokenizer->sentencepiece;
@@ -292,7 +310,7 @@ apply_config(HymtTokenizer *tokenizer, json_t *added, json_t *config, json_t *ma
 	mark_roles(tokenizer, map);
 	choose_bos(model, config);
 	model->legacy = !json_is_false(json_object_get(config, "legacy"));
-	return hide_special(tokenizer, error);
+	return hide_special(tokenizer, error) && list_marked(tokenizer, error);
 }
 
 static bool
@@ -387,6 +405,7 @@ hymt_sentencepiece_close(HymtTokenizer *tokenizer)
 	for (size_t i = 0; i < model->added_count; i++)
 		free(model->added[i].content);
 	free(model->added);
+	free(model->marked);
 	hymt_spm_file_free(&model->file);
 	free(model);
 	tokenizer->sentencepiece = NULL;
@@ -469,6 +488,18 @@ hymt_sentencepiece_spelling(const HymtTokenizer *tokenizer, int32_t id)
 	if (piece != NULL)
 		return (HymtJsonText) {piece->spelling, piece->length};
 	return added != NULL ? (HymtJsonText) {added->content, added->length} : (HymtJsonText) {NULL, 0};
+}
+
+size_t
+hymt_sentencepiece_marked(const HymtTokenizer *tokenizer)
+{
+	return tokenizer->sentencepiece->marked_count;
+}
+
+int32_t
+hymt_sentencepiece_marked_id(const HymtTokenizer *tokenizer, size_t index)
+{
+	return tokenizer->sentencepiece->marked[index];
 }
 
 const HymtSpmPiece *

@@ -1,11 +1,13 @@
 """hymt-engine tokenize and inspect with a SentencePiece model, and a whole translation with a Llama model."""
 import json
 import os
+import random
 import shutil
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
+from check_architectures import LLAMA, make_tensors, write_tensors
 from harness import check, finish, run
 
 VECTORS = "tests/vectors/sentencepiece"
@@ -25,7 +27,71 @@ def check_sentencepiece(name, folder):
           code == 0 and len(answers) == len(requests) > 1400 and not wrong, f"{wrong[:2]} {err}")
 
 
+def make_model(folder, files):
+    """A random Llama model with 2,000 SentencePiece pieces and two added tokens."""
+    config = dict(LLAMA, vocab_size=2002, max_position_embeddings=512, eos_token_id=[2, 2001])
+    write_tensors(f"{folder}/model.safetensors", make_tensors(config, random.Random(5)))
+    shutil.copy(f"{VECTORS}/bpe_byte_fallback.model", f"{folder}/tokenizer.model")
+    for name, content in dict(files, **{"config.json": config}).items():
+        with open(f"{folder}/{name}", "w", encoding="utf-8") as file:
+            json.dump(content, file)
+
+
+def ids_of(folder, text):
+    code, out, err = run(["tokenize", "--model", folder], json.dumps({"text": text}) + "\n")
+    return json.loads(out)["ids"] if code == 0 else err
+
+
+def prompt_of(folder, source, target, text):
+    """The ids of the prompt that translate makes, from its trace."""
+    code, out, err = run(["translate", "--model", folder, "--from", source, "--to", target,
+                          "--trace", f"{folder}/trace"], text + "\n")
+    if not os.path.exists(f"{folder}/trace"):
+        return err
+    with open(f"{folder}/trace", encoding="ascii") as file:
+        rows = [row for step in file for row in json.loads(step)["rows"]]
+    out.decode()                # whatever a random model says is UTF-8
+    return [row["token"] for row in rows]
+
+
+ALMA = {"templates": {
+    "plain": "Translate this from {source_lang} to {target_lang}:\n{source_lang}: {text}\n{target_lang}:"}}
+TOWER = {"templates": {
+    "plain": "Translate the following text from {source_lang} into {target_lang}.\n"
+             "{source_lang}: {text}\n{target_lang}:",
+    "chat": "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"}}
+ADDED = {"added_tokens.json": {"<|im_start|>": 2000, "<|im_end|>": 2001},
+         "special_tokens_map.json": {"eos_token": "<|im_end|>", "additional_special_tokens": ["<|im_start|>"]}}
+
+
+def check_prompt(label, files, parts, text="自行车 <|im_end|></s>"):
+    """The prompt of a translation from zh to en: control tokens as ids, the text between them tokenized."""
+    with tempfile.TemporaryDirectory() as folder:
+        make_model(folder, dict(ADDED, **files))
+        expected = [1]          # <s>
+        for part in parts:
+            expected += [part] if isinstance(part, int) else ids_of(folder, part.replace("{text}", text))
+        found = prompt_of(folder, "zh", "en", text)
+        check(label, found[:len(expected)] == expected, f"{found} instead of {expected}")
+        check(f"{label}: the text gives no control token",
+              not set(ids_of(folder, text)) & {1, 2, 2000, 2001}, ids_of(folder, text))
+
+
+def check_prompts():
+    alma = ["Translate this from Chinese to English:\nChinese: {text}\nEnglish:"]
+    tower = [2000, "user\nTranslate the following text from Chinese into English.\nChinese: {text}\nEnglish:", 2001,
+             "\n", 2000, "assistant\n"]
+    check_prompt("prompts of ALMA", {"hymt.json": {"prompts": "alma"}}, alma)
+    check_prompt("the same from templates", {"hymt.json": ALMA}, alma)
+    check_prompt("prompts of TowerInstruct", {"hymt.json": {"prompts": "tower-instruct"}}, tower)
+    check_prompt("the same from templates", {"hymt.json": TOWER}, tower)
+    check_prompt("codes and control tokens in a template",
+                 {"hymt.json": {"templates": {"plain": "</s>{source_code}>{target_code}: {text}<|im_start|>"}}},
+                 [2, "zh>en: {text}", 2000])
+
+
 if __name__ == "__main__":
+    check_prompts()
     for model in ("bpe_byte_fallback", "unigram_nfkc"):
         with tempfile.TemporaryDirectory() as temporary:
             check_sentencepiece(model, temporary)

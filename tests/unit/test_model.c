@@ -640,6 +640,66 @@ test_family_from_folder(void **state)
 					  folders[i].family == HYMT_FAMILY_UNKNOWN ? "neither" : "folder name");
 }
 
+/* Names of Llama models tell only of Llama models. */
+static void
+test_family_of_llama_models(void **state)
+{
+	static const struct
+	{
+		const char *folder;
+		HymtFamily	family;
+	}			folders[] = {
+		{"ALMA-7B", HYMT_FAMILY_ALMA},
+		{"haoranxu_alma-13b-r", HYMT_FAMILY_ALMA},
+		{"ALMA-7B-Pretrain", HYMT_FAMILY_UNKNOWN},	/* not yet trained on any prompt */
+		{"X-ALMA-13B-Group1", HYMT_FAMILY_UNKNOWN},
+		{"almanac", HYMT_FAMILY_UNKNOWN},
+		{"TowerInstruct-7B-v0.2", HYMT_FAMILY_TOWER},
+		{"tower-instruct", HYMT_FAMILY_TOWER},
+		{"TowerBase-7B-v0.1", HYMT_FAMILY_UNKNOWN},
+		{"HY-MT1.5-7B", HYMT_FAMILY_UNKNOWN},
+	};
+	char	   *llama = edited_config("HunYuanDenseV1ForCausalLM", "LlamaForCausalLM");
+
+	(void) state;
+	for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+	{
+		const char *directory = small_model(folders[i].folder);
+
+		if (folders[i].family != HYMT_FAMILY_UNKNOWN)
+			expect_family(directory, HYMT_FAMILY_UNKNOWN, HYMT_FAMILY_UNKNOWN, "neither");
+		write_text(directory, CONFIG, llama);
+		expect_family(directory, HYMT_FAMILY_UNKNOWN, folders[i].family,
+					  folders[i].family == HYMT_FAMILY_UNKNOWN ? "neither" : "folder name");
+		expect_family(directory, HYMT_FAMILY_ALMA, HYMT_FAMILY_ALMA, "setting");
+	}
+	free(llama);
+}
+
+/* hymt.json: a whole wording of its own, or one that completes a family's. */
+static void
+test_templates(void **state)
+{
+	const char *directory = small_model("Hy-MT2-7B-templates");
+	HymtModel	model;
+
+	(void) state;
+	write_text(directory, "hymt.json", "{\"templates\": {\"plain\": \"{text}\", \"chat\": \"<{prompt}>\"}}");
+	expect_family(directory, HYMT_FAMILY_UNKNOWN, HYMT_FAMILY_TEMPLATES, "hymt.json");
+	expect_family(directory, HYMT_FAMILY_HY_MT2, HYMT_FAMILY_TEMPLATES, "hymt.json");
+	open_model(&model, directory, NULL);
+	assert_int_equal(model.template_count, 2);
+	assert_string_equal(model.templates[1].form, "chat");
+	assert_string_equal(model.templates[1].text, "<{prompt}>");
+	assert_string_equal(hymt_family_name(model.family), "templates");
+	hymt_model_close(&model);
+	write_text(directory, "hymt.json", "{\"templates\": {\"style_en\": \"{text} {style}\"}}");
+	expect_family(directory, HYMT_FAMILY_UNKNOWN, HYMT_FAMILY_HY_MT2, "folder name");
+	write_text(directory, "hymt.json", "{\"prompts\": \"alma\", \"templates\": {\"plain\": \"{text}\"}}");
+	expect_family(directory, HYMT_FAMILY_UNKNOWN, HYMT_FAMILY_ALMA, "hymt.json");
+	assert_int_equal(hymt_family_find("templates"), HYMT_FAMILY_UNKNOWN);
+}
+
 /* Each source of the family outranks those after it. */
 static void
 test_family_order(void **state)
@@ -710,6 +770,12 @@ test_hymt_json(void **state)
 		{"{\"name\": \"two\\u2028lines\"}", "name"},
 		{"{\"name\": \"\\u009b1m\"}", "name"},
 		{"{\"prompts\": \"hy-mt2\", \"prompts\": \"hy-mt1.5\"}", "duplicate"},
+		{"{\"templates\": {}}", "templates"},
+		{"{\"templates\": \"{text}\"}", "templates"},
+		{"{\"templates\": {\"plain\": 1}}", "must be a string"},
+		{"{\"templates\": {\"plain\": \"{text}\\u0000\"}}", "hymt.json"},
+		{"{\"templates\": {\"plain\": \"x\"}}", "\"plain\" must have the slot {text}"},
+		{"{\"templates\": {\"chat\": \"x{prompt}\", \"plaine\": \"{text}\"}}", "\"plaine\" is no form"},
 	};
 	const char *directory = small_model("settings");
 	HymtModel	model;
@@ -953,6 +1019,8 @@ main(void)
 		cmocka_unit_test(test_dangling_links),
 		cmocka_unit_test(test_unreadable_files),
 		cmocka_unit_test(test_family_from_folder),
+		cmocka_unit_test(test_family_of_llama_models),
+		cmocka_unit_test(test_templates),
 		cmocka_unit_test(test_family_order),
 		cmocka_unit_test(test_name),
 		cmocka_unit_test(test_hymt_json),

@@ -323,9 +323,9 @@ test_added_tokens(void **state)
 	assert_true(hymt_tokenizer_is_special(tokenizer, 2000));
 	assert_false(hymt_tokenizer_is_special(tokenizer, 2001));
 	assert_true(hymt_tokenizer_is_special(tokenizer, 2005));
-	assert_int_equal(hymt_tokenizer_control_at(tokenizer, "<|im_end|>\n", &length), 2000);
+	assert_int_equal(hymt_tokenizer_added_at(tokenizer, "<|im_end|>\n", &length), 2000);
 	assert_int_equal(length, 10);
-	assert_int_equal(hymt_tokenizer_control_at(tokenizer, "<tag>", &length), -1);
+	assert_int_equal(hymt_tokenizer_added_at(tokenizer, "<tag>", &length), 2001);
 	spelling = hymt_tokenizer_added_spelling(tokenizer, 2005);
 	assert_string_equal(spelling, "<|x|>");
 	free(spelling);
