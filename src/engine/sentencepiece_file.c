@@ -19,7 +19,7 @@
 #define MODEL_BPE 2
 
 /* U+2047 between blanks */
-#define UNKNOWN_TEXT " \xE2\x81\x87 "
+static const char unknown_text[] = " \xE2\x81\x87 ";
 
 /* A part of the file. */
 typedef struct Span
@@ -369,7 +369,7 @@ check_model(HymtSpmFile *file, HymtError *error)
 bool
 hymt_spm_file_read(HymtSpmFile *file, HymtFileBytes *bytes, HymtError *error)
 {
-	static const Span unknown = {UNKNOWN_TEXT, UNKNOWN_TEXT + sizeof(UNKNOWN_TEXT) - 1};
+	static const Span unknown = {unknown_text, unknown_text + sizeof(unknown_text) - 1};
 
 	file->bytes = *bytes;
 	memset(bytes, 0, sizeof(*bytes));

@@ -562,6 +562,87 @@ test_other_kinds(void **state)
 	expect_failure("empty", directory, HYMT_FAILURE_MODEL_BROKEN, "no pieces");
 }
 
+static void
+expect_broken_bytes(const char *directory, const char *bytes, size_t length, const char *words)
+{
+	write_file(directory, MODEL, bytes, length);
+	expect_failure(words, directory, HYMT_FAILURE_MODEL_BROKEN, words);
+}
+
+/* Steps of the character table that would lead the library out of its memory. */
+static void
+test_damaged_character_tables(void **state)
+{
+	const char *directory = test_directory("table");
+	HymtSpmFile file = {0};
+	HymtFileBytes bytes;
+	HymtError	error;
+	uint32_t	kept;
+	char	   *copy;
+	char	   *table;
+
+	(void) state;
+	bytes.data = read_whole(VECTORS, "unigram_nfkc.model", &bytes.length);
+	assert_true(hymt_spm_file_read(&file, &bytes, &error));
+	copy = file.bytes.data;
+	table = file.charsmap.data;
+	assert_true(file.normalizes);
+	for (size_t at = 4; at < 4 + 4 * 100; at += 4)
+	{
+		uint32_t	far = UINT32_C(0x3FFFFC00);
+
+		memcpy(&kept, table + at, 4);
+		memcpy(table + at, &far, 4);
+		expect_broken_bytes(directory, copy, file.bytes.length, "leads out of");
+		memcpy(table + at, &kept, 4);
+	}
+	table[file.charsmap.length - 1] = 'x';
+	expect_broken_bytes(directory, copy, file.bytes.length, "cut off");
+	table[file.charsmap.length - 1] = '\0';
+	memcpy(&kept, table, 4);
+	for (uint32_t size = 0; size < 4; size++)
+	{
+		const uint32_t sizes[] = {0, kept + 1, kept + 1024 * 1024, UINT32_MAX - 1023};
+
+		memcpy(table, &sizes[size], 4);
+		expect_broken_bytes(directory, copy, file.bytes.length, "character table");
+	}
+	hymt_spm_file_free(&file);
+}
+
+static void
+test_results_outside_the_texts(void **state)
+{
+	const char *directory = test_directory("results");
+	HymtSpmFile file = {0};
+	HymtFileBytes bytes;
+	HymtError	error;
+	uint32_t	units;
+	int			found = 0;
+
+	(void) state;
+	bytes.data = read_whole(VECTORS, "unigram_nfkc.model", &bytes.length);
+	assert_true(hymt_spm_file_read(&file, &bytes, &error));
+	memcpy(&units, file.charsmap.data, 4);
+	units /= 4;
+	for (uint32_t i = 0; i < units && found < 20; i++)
+	{
+		char	   *at = file.charsmap.data + 4 + 4 * (size_t) i;
+		uint32_t	far = UINT32_C(0x80000000) | (uint32_t) (file.charsmap.length - 4 - 4 * (size_t) units);
+		uint32_t	kept;
+
+		memcpy(&kept, at, 4);
+		if (kept >> 31 == 0)
+			continue;
+		found++;
+		memcpy(at, &far, 4);
+		expect_broken_bytes(directory, file.bytes.data, file.bytes.length, "out of its texts");
+		memcpy(at, &kept, 4);
+	}
+	assert_int_equal(found, 20);
+	hymt_spm_file_free(&file);
+}
+
 /* Opens what may be damaged and uses it, if that succeeds. */
 static void
 try_model(const char *directory, const char *bytes, size_t length)
@@ -636,6 +717,8 @@ main(void)
 		cmocka_unit_test(test_which_file),
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_other_kinds),
+		cmocka_unit_test(test_damaged_character_tables),
+		cmocka_unit_test(test_results_outside_the_texts),
 		cmocka_unit_test(test_damaged_models),
 	};
 
