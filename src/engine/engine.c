@@ -237,12 +237,12 @@ cap_answer(const HymtEngine *engine, const HymtLanguage *target, size_t prompt_t
 }
 
 bool
-hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang, const char *text,
-				   size_t length, int max_new, HymtError *error)
+hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang, HymtText text,
+				   HymtText context, int max_new, HymtError *error)
 {
 	const HymtLanguage *source = find_language(engine, source_lang, error);
 	const HymtLanguage *target = source != NULL ? find_language(engine, target_lang, error) : NULL;
-	HymtPromptRequest wanted = {.source = source, .target = target, .text = {text, length}};
+	HymtPromptRequest wanted = {.source = source, .target = target, .text = text, .context = context};
 	HymtIds		prompt = {0};
 	size_t		text_tokens = 0;
 	HymtSequenceRequest request = {0};

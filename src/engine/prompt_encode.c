@@ -114,7 +114,7 @@ render_terms(Rendering *rendering)
 	HymtWording joiner = hymt_prompts_find(rendering->prompts, "term_joiner", line_chinese);
 
 	if (line.text == NULL)
-		return hymt_fail(rendering->error, HYMT_FAILURE_MODEL_UNSUPPORTED,
+		return hymt_fail(rendering->error, HYMT_FAILURE_UNSUPPORTED,
 						 "the model's hymt.json has a template \"terms\" but no \"term_line\"");
 	for (size_t i = 0; i < request->term_count; i++)
 	{
@@ -221,10 +221,10 @@ check_request(const HymtPrompts *prompts, const HymtPromptRequest *request, Hymt
 	const char *form = hymt_prompts_form(request);
 
 	if (form == NULL)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
+		return hymt_fail(error, HYMT_FAILURE_UNSUPPORTED,
 						 "context, terms, format and style cannot be combined in one prompt");
 	if (!hymt_prompts_have(prompts, request))
-		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED, "the model (prompts: %s) has no prompt of the form \"%s\"",
+		return hymt_fail(error, HYMT_FAILURE_UNSUPPORTED, "the model (prompts: %s) has no prompt of the form \"%s\"",
 						 hymt_family_name(prompts->family), form);
 	if (!check_text("text", request->text, error) || !check_text("context", request->context, error) ||
 		!check_text("style", request->style, error))

@@ -84,7 +84,7 @@ extern bool hymt_prompts_have(const HymtPrompts *prompts, const HymtPromptReques
  * request brought.
  * *text_tokens is the number of tokens of the text alone, from which the cap on the answer is derived.
  * Fails with TOO_LONG when all texts of the prompt have more than `limit` tokens, and then has not looked at much more
- * than so many: however long a text is, refusing it takes little time. Fails with MODEL_UNSUPPORTED when the model has
+ * than so many: however long a text is, refusing it takes little time. Fails with UNSUPPORTED when the model has
  * no such prompt.
  */
 extern bool hymt_prompt_encode(const HymtPrompts *prompts, const HymtTokenizer *tokenizer,

@@ -8,7 +8,7 @@ import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 from check_architectures import LLAMA, make_tensors, write_tensors
-from harness import check, finish, run
+from harness import DEMO, check, finish, run
 
 VECTORS = "tests/vectors/sentencepiece"
 
@@ -42,16 +42,16 @@ def ids_of(folder, text):
     return json.loads(out)["ids"] if code == 0 else err
 
 
-def prompt_of(folder, source, target, text):
-    """The ids of the prompt that translate makes, from its trace."""
-    code, out, err = run(["translate", "--model", folder, "--from", source, "--to", target,
-                          "--trace", f"{folder}/trace"], text + "\n")
+def prompt_of(folder, source, target, text, model=None, options=()):
+    """The ids of the prompt that translate makes, from its trace, or what it complains of."""
+    _, out, err = run(["translate", "--model", model or folder, "--from", source, "--to", target,
+                       "--trace", f"{folder}/trace", *options], text + "\n")
     if not os.path.exists(f"{folder}/trace"):
         return err
     with open(f"{folder}/trace", encoding="ascii") as file:
         rows = [row for step in file for row in json.loads(step)["rows"]]
     out.decode()                # whatever a random model says is UTF-8
-    return [row["token"] for row in rows]
+    return [row["token"] for row in rows] or err
 
 
 ALMA = {"templates": {
@@ -90,7 +90,22 @@ def check_prompts():
                  [2, "zh>en: {text}", 2000])
 
 
+def check_context():
+    """translate --context: the wording that the family has for it, or a message."""
+    context, text = "冬天的衣服 <｜hy_User｜>", "外套"
+    turn = f"{context}\n参考上面的信息，把下面的文本翻译成英语，注意不需要翻译上文，也不要额外解释：\n{text}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        expected = [8000, 8006] + ids_of(DEMO, turn) + [8007]
+        found = prompt_of(folder, "zh", "en", text, DEMO, ("--context", context))
+        check("translate with a context", found[:len(expected)] == expected, f"{found} instead of {expected}")
+    with tempfile.TemporaryDirectory() as folder:
+        make_model(folder, dict(ADDED, **{"hymt.json": {"prompts": "alma"}}))
+        found = prompt_of(folder, "zh", "en", text, options=("--context", context))
+        check("a model without a prompt for a context", "no prompt of the form \"context\"" in found, found)
+
+
 if __name__ == "__main__":
+    check_context()
     check_prompts()
     for model in ("bpe_byte_fallback", "unigram_nfkc"):
         with tempfile.TemporaryDirectory() as temporary:

@@ -423,7 +423,7 @@ test_forms_that_are_not_there(void **state)
 	request.context = text_of("c");
 	assert_false(hymt_prompts_have(&prompts, &request));
 	assert_null(hymt_prompt_wording(&prompts, &request, &error));
-	assert_int_equal(error.failure, HYMT_FAILURE_MODEL_UNSUPPORTED);
+	assert_int_equal(error.failure, HYMT_FAILURE_UNSUPPORTED);
 	assert_non_null(strstr(error.message, "\"context\""));
 	prompts = prompts_of(HYMT_FAMILY_HY_MT2);
 	assert_true(hymt_prompts_have(&prompts, &request));
