@@ -213,6 +213,11 @@ hymt_template_check(const char *form, const char *text, char problem[HYMT_TEMPLA
 		snprintf(problem, HYMT_TEMPLATE_PROBLEM, "is no form of prompt");
 		return false;
 	}
+	if (strlen(text) > HYMT_TEMPLATE_BYTES)
+	{
+		snprintf(problem, HYMT_TEMPLATE_PROBLEM, "is longer than %d bytes", HYMT_TEMPLATE_BYTES);
+		return false;
+	}
 	for (; *text != '\0'; text++)
 	{
 		size_t		length;

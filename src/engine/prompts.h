@@ -21,6 +21,7 @@ extern const char *hymt_chat_text(const char *name, bool with_system);
 
 /* Whether a template of hymt.json can be used: a form and slots that exist, its text in it. Else, why not. */
 #define HYMT_TEMPLATE_PROBLEM 160
+#define HYMT_TEMPLATE_BYTES 16384
 extern bool hymt_template_check(const char *form, const char *text, char problem[HYMT_TEMPLATE_PROBLEM]);
 
 /* What a model's prompts are made of. Points into the model, which must outlive it. */

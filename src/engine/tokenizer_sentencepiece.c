@@ -17,6 +17,9 @@
 #define MODEL "tokenizer.model"
 #define CONFIG_MAX (16 * 1024 * 1024)
 
+/* They are looked for one after the other; real models have a few, some a thousand. */
+#define ADDED_MAX 8192
+
 /* A character table makes a text shorter by less than this factor: the most is one byte for a character of four. */
 #define TABLE_SHRINKS 4
 
@@ -86,6 +89,8 @@ append_added(SentencePiece *model, const char *content, size_t length, int32_t i
 {
 	AddedToken *token;
 
+	if (model->added_count == ADDED_MAX)
+		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED, "more than %d added tokens are not supported", ADDED_MAX);
 	if (model->added_count == model->added_capacity)
 	{
 		size_t		capacity = model->added_capacity == 0 ? 16 : model->added_capacity * 2;

@@ -536,14 +536,23 @@ test_templates_that_are_refused(void **state)
 		{"chat", "x", "{prompt} once"},
 	};
 
+	static char text[HYMT_TEMPLATE_BYTES + 2];
+	char		problem[HYMT_TEMPLATE_PROBLEM];
+
 	(void) state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
-		char		problem[HYMT_TEMPLATE_PROBLEM] = "";
-
+		problem[0] = '\0';
 		if (hymt_template_check(cases[i].form, cases[i].text, problem) != (cases[i].words == NULL) ||
 			(cases[i].words != NULL && strstr(problem, cases[i].words) == NULL))
 			fail_msg("%s, \"%s\": %s", cases[i].form, cases[i].text, problem);
+	}
+	for (int longer = 0; longer < 2; longer++)
+	{
+		memset(text, 'x', sizeof(text));
+		memcpy(text, "{text}", 6);
+		text[HYMT_TEMPLATE_BYTES + longer] = '\0';
+		assert_true(hymt_template_check("plain", text, problem) == (longer == 0));
 	}
 }
 

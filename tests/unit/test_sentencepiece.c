@@ -1,6 +1,6 @@
 /*
  * test_sentencepiece.c: SentencePiece tokenizers against the reference's ids, the files beside them, damaged models; and
- * decoding id by id, of both kinds of tokenizer.
+ * decoding of ids that no text has, of both kinds of tokenizer.
  */
 #define _GNU_SOURCE				/* nftw */
 #include <setjmp.h>
@@ -11,12 +11,12 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "check_stream.h"
 #include "model_files.h"
 #include "sentencepiece_file.h"
 #include "sentencepiece_shim.h"
 #include "tokenizer.h"
 #include "tokenizer_parts.h"
-#include "utf8.h"
 
 #define VECTORS "tests/vectors/sentencepiece/"
 #define MODEL "tokenizer.model"
@@ -130,33 +130,6 @@ assert_decodes(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count,
 	free(text);
 }
 
-/* Decodes id by id, taking each piece: all are valid, together they are the whole. */
-static void
-check_stream(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count)
-{
-	char	   *whole;
-	size_t		length;
-	size_t		at = 0;
-	HymtDecoder decoder;
-
-	assert_true(hymt_tokenizer_decode(tokenizer, ids, count, &whole, &length));
-	assert_int_equal(hymt_utf8_valid(whole, length), length);
-	hymt_decoder_start(&decoder, tokenizer);
-	for (size_t i = 0; i <= count; i++)
-	{
-		assert_true(i < count ? hymt_decoder_add(&decoder, ids[i]) : hymt_decoder_end(&decoder));
-		assert_int_equal(hymt_utf8_valid(decoder.text, decoder.length), decoder.length);
-		assert_true(at + decoder.length <= length);
-		if (decoder.length > 0)
-			assert_memory_equal(whole + at, decoder.text, decoder.length);
-		at += decoder.length;
-		hymt_decoder_taken(&decoder);
-	}
-	assert_int_equal(at, length);
-	hymt_decoder_free(&decoder);
-	free(whole);
-}
-
 /* --- the reference's vectors -------------------------------------------------------------------------------------- */
 
 static void
@@ -215,17 +188,6 @@ test_vectors(void **state)
 		assert_string_equal(hymt_tokenizer_source(tokenizer), "tokenizer.model");
 		hymt_tokenizer_close(tokenizer);
 	}
-}
-
-/* The byte-level tokenizer's vectors once more, id by id. */
-static void
-test_stream_of_byte_level(void **state)
-{
-	HymtTokenizer *tokenizer = open_directory("models/demo");
-
-	(void) state;
-	check_vectors(tokenizer, "tests/vectors/tokenizer/demo.jsonl", 550);
-	hymt_tokenizer_close(tokenizer);
 }
 
 /* Ids that no text has: whatever a model may say is decoded as the library decodes it, and in valid pieces. */
@@ -706,7 +668,6 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_vectors),
-		cmocka_unit_test(test_stream_of_byte_level),
 		cmocka_unit_test(test_random_ids),
 		cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_added_tokens),
