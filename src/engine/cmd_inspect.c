@@ -25,8 +25,10 @@ print_architecture(const HymtModel *model)
 	printf("model: %s\n", model->name);
 	printf("%s: %s\n", model->gguf != NULL ? "file" : "directory", model->gguf != NULL ? model->gguf : model->directory);
 	printf("family: %s (%s)\n", hymt_family_name(model->family), model->family_reason);
+	for (size_t i = 0; i < model->template_count; i++)
+		printf("prompt from hymt.json: %s\n", model->templates[i].form);
 	printf("languages: %s\n", model->languages == NULL ? "all that hymt knows" : model->languages);
-	printf("architecture: HunYuanDenseV1ForCausalLM\n");
+	printf("architecture: %s\n", hymt_architecture_name(config->architecture));
 	printf("layers: %d\n", config->layers);
 	printf("hidden: %d\n", config->hidden);
 	printf("heads: %d query, %d key-value, of %d\n", config->heads, config->kv_heads, config->head_dim);
@@ -35,6 +37,11 @@ print_architecture(const HymtModel *model)
 	printf("output head: %s\n", config->tied ? "the embedding (tied)" : "its own");
 	printf("context: %d tokens\n", config->max_position);
 	printf("rotation base: %.17g\n", config->rope_base);
+	if (config->rope_scaling == HYMT_ROPE_LINEAR)
+		printf("rotation scaling: linear, by %g\n", config->rope_factor);
+	if (config->rope_scaling == HYMT_ROPE_LLAMA3)
+		printf("rotation scaling: llama3, by %g, from %g to %g turns in %d tokens\n", config->rope_factor,
+			   config->rope_low, config->rope_high, config->rope_context);
 	printf("norm epsilon: %g\n", (double) config->norm_eps);
 	printf("repetition penalty: %g\n", (double) config->repetition_penalty);
 }
@@ -154,9 +161,9 @@ print_weights(const HymtModel *model)
 /* --- the tokenizer ------------------------------------------------------------------------------------------------ */
 
 static void
-print_tokenizer(const HymtTokenizer *tokenizer, const HymtConfig *config)
+print_tokenizer(const HymtTokenizer *tokenizer, const HymtModel *model)
 {
-	HymtChatTemplate chat;
+	HymtPrompts prompts;
 	HymtError	error;
 	int			vocabulary;
 	int			merges;
@@ -168,12 +175,14 @@ print_tokenizer(const HymtTokenizer *tokenizer, const HymtConfig *config)
 		return;
 	}
 	hymt_tokenizer_counts(tokenizer, &vocabulary, &merges, &added);
-	printf("tokenizer: %d tokens, %d merges, %d added tokens, ids below %d\n", vocabulary, merges, added,
-		   hymt_tokenizer_size(tokenizer));
-	if (hymt_tokenizer_size(tokenizer) > config->vocab)
+	printf("tokenizer: %s, %d tokens, %d merges, %d added tokens, ids below %d\n", hymt_tokenizer_source(tokenizer),
+		   vocabulary, merges, added, hymt_tokenizer_size(tokenizer));
+	if (hymt_tokenizer_bos(tokenizer) >= 0)
+		printf("begin of prompts: id %d\n", hymt_tokenizer_bos(tokenizer));
+	if (hymt_tokenizer_text_size(tokenizer) > model->config.vocab)
 		printf("warning: the tokenizer has ids beyond the vocabulary rows\n");
-	if (hymt_chat_template_find(&chat, tokenizer, &error))
-		printf("chat template: %s\n", chat.name);
+	if (hymt_prompts_open(&prompts, model, tokenizer, &error))
+		printf("chat template: %s\n", prompts.chat_name);
 	else
 		printf("chat template: none (%s)\n", error.message);
 }
@@ -204,14 +213,14 @@ static void
 print_stop_id(int32_t id, const HymtTokenizer *tokenizer)
 {
 	char	   *content;
-	size_t		length;
+	size_t		length = 0;
 
 	if (tokenizer == NULL)
 	{
 		printf("stop id: %d\n", id);
 		return;
 	}
-	content = hymt_tokenizer_added_content(tokenizer, id);
+	content = hymt_tokenizer_added_spelling(tokenizer, id);
 	if (content == NULL && !hymt_tokenizer_decode(tokenizer, &id, 1, &content, &length))
 		content = NULL;
 	printf("stop id: %d ", id);
@@ -262,7 +271,7 @@ inspect(const char *path, HymtFamily family)
 	}
 	print_architecture(&model);
 	print_weights(&model);
-	print_tokenizer(tokenizer, &model.config);
+	print_tokenizer(tokenizer, &model);
 	print_stop_ids(&model, tokenizer);
 	printf("fingerprint: %s\n", model.fingerprint);
 	if (tokenizer != NULL)

@@ -23,13 +23,15 @@ static const char usage[] =
 "error, and exit code 1 at the end.\n"
 "\n"
 "  --from CODE           language of the lines: en, zh, zh-Hant, de ...\n"
-"  --to CODE             language wanted\n";
+"  --to CODE             language wanted\n"
+"  --context TEXT        what the lines are about; not translated\n";
 
 typedef struct Translate
 {
 	HymtEngine	engine;
 	const HymtLanguage *source;
 	const HymtLanguage *target;
+	HymtText	about;			/* --context */
 	bool		returns[WINDOW];	/* line n ends with a carriage return: n % WINDOW */
 	bool		failed;
 } Translate;
@@ -105,8 +107,8 @@ start_line(void *context, uint64_t number, const char *line, size_t length, Hymt
 		translate->returns[number % WINDOW] = true;
 		length--;
 	}
-	if (hymt_engine_submit(&translate->engine, number, translate->source->code, translate->target->code, line, length,
-						   0, &error))
+	if (hymt_engine_submit(&translate->engine, number, translate->source->code, translate->target->code,
+						   (HymtText) {line, length}, translate->about, 0, &error))
 		return true;
 	fail_line(translate, number, error.message);
 	end_line(translate, number, output);
@@ -194,7 +196,8 @@ hymt_cmd_translate(int argc, char **argv)
 	static Translate translate; /* large, and there is one */
 	const char *from = NULL;
 	const char *to = NULL;
-	const HymtOwnOption own[] = {{"from", &from}, {"to", &to}, {NULL, NULL}};
+	const char *about = NULL;
+	const HymtOwnOption own[] = {{"from", &from}, {"to", &to}, {"context", &about}, {NULL, NULL}};
 	int			code;
 	bool		done;
 
@@ -206,6 +209,8 @@ hymt_cmd_translate(int argc, char **argv)
 		hymt_options_close(&options);
 		return 2;
 	}
+	if (about != NULL)
+		translate.about = (HymtText) {about, strlen(about)};
 	done = translate_lines(&translate, &options, from, to);
 	done = hymt_options_close(&options) && done;
 	return done && !translate.failed ? 0 : 1;

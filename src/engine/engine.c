@@ -36,10 +36,10 @@ open_tokenizer(HymtEngine *engine, HymtError *error)
 	if (!hymt_tokenizer_open_model(&engine->tokenizer, engine->model.path, error))
 		return false;
 	/* An id without a row of the embedding could not be computed. */
-	if (hymt_tokenizer_size(engine->tokenizer) > engine->model.config.vocab)
+	if (hymt_tokenizer_text_size(engine->tokenizer) > engine->model.config.vocab)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN,
 						 "the tokenizer of \"%s\" has ids up to %d, but the model's vocab_size is %d",
-						 engine->model.path, hymt_tokenizer_size(engine->tokenizer) - 1,
+						 engine->model.path, hymt_tokenizer_text_size(engine->tokenizer) - 1,
 						 engine->model.config.vocab);
 	return true;
 }
@@ -103,6 +103,8 @@ open_device(HymtEngine *engine, const HymtEngineOptions *options, HymtError *err
 
 	/* The embedding may have more rows than there are tokens; those must never be chosen. */
 	device.token_limit = hymt_tokenizer_size(engine->tokenizer);
+	if (device.token_limit > engine->model.config.vocab)
+		device.token_limit = engine->model.config.vocab;
 	engine->ops = &hymt_device_cpu;
 	engine->device = engine->ops->open(&engine->model, &device, error);
 	return engine->device != NULL;
@@ -130,15 +132,9 @@ check_room(const HymtEngine *engine, const HymtEngineOptions *options, HymtError
 static bool
 open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *error)
 {
-	if (engine->model.family == HYMT_FAMILY_UNKNOWN)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-						 "nothing in \"%s\" tells which prompts the model was trained with; "
-						 "name the family (%s, %s or %s)", engine->model.directory,
-						 hymt_family_name(HYMT_FAMILY_HUNYUAN_MT), hymt_family_name(HYMT_FAMILY_HY_MT15),
-						 hymt_family_name(HYMT_FAMILY_HY_MT2));
 	report(options, 90, "reading tokenizer");
 	if (!open_tokenizer(engine, error) ||
-		!hymt_chat_template_find(&engine->chat, engine->tokenizer, error) ||
+		!hymt_prompts_open(&engine->prompts, &engine->model, engine->tokenizer, error) ||
 		!choose_stop_ids(engine, error) ||
 		!check_room(engine, options, error))
 		return false;
@@ -269,11 +265,12 @@ cap_answer(const HymtEngine *engine, const HymtLanguage *target, size_t prompt_t
 }
 
 bool
-hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang, const char *text,
-				   size_t length, int max_new, HymtError *error)
+hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang, HymtText text,
+				   HymtText context, int max_new, HymtError *error)
 {
 	const HymtLanguage *source = find_language(engine, source_lang, error);
 	const HymtLanguage *target = source != NULL ? find_language(engine, target_lang, error) : NULL;
+	HymtPromptRequest wanted = {.source = source, .target = target, .text = text, .context = context};
 	HymtIds		prompt = {0};
 	size_t		text_tokens = 0;
 	HymtSequenceRequest request = {0};
@@ -281,8 +278,8 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 
 	if (source == NULL || target == NULL)
 		return false;
-	done = hymt_prompt_encode(engine->model.family, &engine->chat, engine->tokenizer, source, target, text, length,
-							  (size_t) context_of(engine), &prompt, &text_tokens, error) &&
+	done = hymt_prompt_encode(&engine->prompts, engine->tokenizer, &wanted, (size_t) context_of(engine), &prompt,
+							  &text_tokens, error) &&
 		cap_answer(engine, target, prompt.count, text_tokens, max_new, &request.max_new, error);
 	if (done)
 	{

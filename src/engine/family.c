@@ -7,6 +7,8 @@
  * names of the GGUF file and the folder. What
  * decided is kept in words, to be logged and shown.
  */
+#define _GNU_SOURCE				/* strcasestr */
+
 #include "model_parts.h"
 
 #include <ctype.h>
@@ -18,6 +20,7 @@
 #include "../protocol/languages.h"
 #include "gguf.h"
 #include "options.h"
+#include "prompts.h"
 #include "utf8.h"
 
 #define README_LIMIT (1024 * 1024)
@@ -29,6 +32,9 @@ static const char *const family_names[] = {
 	[HYMT_FAMILY_HUNYUAN_MT] = "hunyuan-mt",
 	[HYMT_FAMILY_HY_MT15] = "hy-mt1.5",
 	[HYMT_FAMILY_HY_MT2] = "hy-mt2",
+	[HYMT_FAMILY_ALMA] = "alma",
+	[HYMT_FAMILY_TOWER] = "tower-instruct",
+	[HYMT_FAMILY_TEMPLATES] = "templates",
 };
 
 #define FAMILY_COUNT ((int) (sizeof family_names / sizeof family_names[0]))
@@ -42,7 +48,7 @@ hymt_family_name(HymtFamily family)
 HymtFamily
 hymt_family_find(const char *name)
 {
-	for (int i = HYMT_FAMILY_UNKNOWN + 1; i < FAMILY_COUNT; i++)
+	for (int i = HYMT_FAMILY_UNKNOWN + 1; i < HYMT_FAMILY_TEMPLATES; i++)
 		if (strcasecmp(name, family_names[i]) == 0)
 			return (HymtFamily) i;
 	return HYMT_FAMILY_UNKNOWN;
@@ -77,7 +83,20 @@ has_version(const char *text, const char *version)
 		!(text[length] == '.' && isdigit((unsigned char) text[length + 1]));
 }
 
-/* The family whose name begins exactly at `text`. */
+/* Families of Llama models. X-ALMA, and what ALMA was made of, have other prompts or none. */
+static HymtFamily
+llama_family_at(const char *text, const char *start)
+{
+	const char *rest = skip_word(text, "alma");
+	bool		other = text - start >= 2 && tolower((unsigned char) text[-2]) == 'x' && is_separator(text[-1]);
+
+	if (rest != NULL && (!isalnum((unsigned char) text[4]) || isdigit((unsigned char) text[4])))
+		return other || strcasestr(rest, "pretrain") != NULL ? HYMT_FAMILY_UNKNOWN : HYMT_FAMILY_ALMA;
+	rest = skip_word(text, "tower");
+	return rest != NULL && skip_word(rest, "instruct") != NULL ? HYMT_FAMILY_TOWER : HYMT_FAMILY_UNKNOWN;
+}
+
+/* The family of Hunyuan's models whose name begins exactly at `text`. */
 static HymtFamily
 family_at(const char *text)
 {
@@ -101,9 +120,9 @@ family_at(const char *text)
 	return HYMT_FAMILY_HUNYUAN_MT;
 }
 
-/* The one family that a text names; UNKNOWN when it names none or several. */
+/* The one family of this architecture that a text names; UNKNOWN when it names none or several. */
 static HymtFamily
-family_in(const char *text)
+family_in(const char *text, HymtArchitecture architecture)
 {
 	HymtFamily	found = HYMT_FAMILY_UNKNOWN;
 
@@ -112,7 +131,7 @@ family_in(const char *text)
 		HymtFamily	family = HYMT_FAMILY_UNKNOWN;
 
 		if (at == text || !isalnum((unsigned char) at[-1]))
-			family = family_at(at);
+			family = architecture == HYMT_ARCHITECTURE_LLAMA ? llama_family_at(at, text) : family_at(at);
 		if (family == HYMT_FAMILY_UNKNOWN)
 			continue;
 		if (found != HYMT_FAMILY_UNKNOWN && found != family)
@@ -352,9 +371,52 @@ read_prompts(HymtModel *model, const json_t *prompts, HymtError *error)
 	family = hymt_family_find(name);
 	if (family == HYMT_FAMILY_UNKNOWN)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN,
-						 "%s/hymt.json: unknown prompt family \"%.40s\" (known: hunyuan-mt, hy-mt1.5, hy-mt2)",
+						 "%s/hymt.json: unknown prompt family \"%.40s\" (known: " HYMT_FAMILY_NAMES ")",
 						 model->directory, name);
 	return set_family(model, family, "hymt.json", "", error);
+}
+
+static bool
+add_template(HymtModel *model, const char *form, const json_t *value, HymtError *error)
+{
+	HymtTemplate *template = &model->templates[model->template_count];
+	const char *text = json_string_value(value);
+	char		problem[HYMT_TEMPLATE_PROBLEM];
+
+	if (text == NULL || strlen(text) < json_string_length(value))
+		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s/hymt.json: the template \"%.40s\" must be a string",
+						 model->directory, form);
+	if (!hymt_template_check(form, text, problem))
+		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s/hymt.json: the template \"%.40s\" %s",
+						 model->directory, form, problem);
+	template->form = strdup(form);
+	template->text = strdup(text);
+	model->template_count++;
+	return (template->form != NULL && template->text != NULL) ||
+		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
+}
+
+/* Texts by form. They complete or replace those of a family; when none is named, they are all there is. */
+static bool
+read_templates(HymtModel *model, json_t *templates, HymtError *error)
+{
+	const char *form;
+	json_t	   *text;
+	bool		plain = false;
+
+	if (!json_is_object(templates) || json_object_size(templates) == 0)
+		return broken(error, model, "templates must be an object of texts");
+	model->templates = calloc(json_object_size(templates), sizeof *model->templates);
+	if (model->templates == NULL)
+		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
+	json_object_foreach(templates, form, text)
+	{
+		if (!add_template(model, form, text, error))
+			return false;
+		plain = plain || strncmp(form, "plain", 5) == 0;
+	}
+	return !plain || model->family != HYMT_FAMILY_UNKNOWN ||
+		set_family(model, HYMT_FAMILY_TEMPLATES, "hymt.json", "", error);
 }
 
 static bool
@@ -363,8 +425,11 @@ read_settings(HymtModel *model, const json_t *settings, HymtError *error)
 	const json_t *prompts = json_object_get(settings, "prompts");
 	const json_t *languages = json_object_get(settings, "languages");
 	const json_t *name = json_object_get(settings, "name");
+	json_t	   *templates = json_object_get(settings, "templates");
 
 	if (prompts != NULL && !read_prompts(model, prompts, error))
+		return false;
+	if (templates != NULL && !read_templates(model, templates, error))
 		return false;
 	if (languages != NULL && !read_languages(model, languages, error))
 		return false;
@@ -411,8 +476,12 @@ guess_family(HymtModel *model, const Names *names, HymtError *error)
 	};
 
 	for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
-		if (family_in(hints[i].name) != HYMT_FAMILY_UNKNOWN)
-			return set_family(model, family_in(hints[i].name), hints[i].what, hints[i].name, error);
+	{
+		HymtFamily	family = family_in(hints[i].name, model->config.architecture);
+
+		if (family != HYMT_FAMILY_UNKNOWN)
+			return set_family(model, family, hints[i].what, hints[i].name, error);
+	}
 	return set_family(model, HYMT_FAMILY_UNKNOWN, "neither hymt.json, a setting, README.md nor the folder's name tells",
 					  "", error);
 }

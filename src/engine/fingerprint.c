@@ -5,8 +5,9 @@
  * machine (no path, no time, no sharding in it) and differ as soon as an answer could differ. It is a SHA-256 over
  *
  *      a version line of this scheme
- *      config.json, generation_config.json, hymt.json, tokenizer.json: presence, length, bytes; of a GGUF file
- *      hymt.json, its metadata, and what they say in the words of the other files
+ *      config.json, generation_config.json, hymt.json, tokenizer.json: presence, length, bytes; where there is a
+ *      tokenizer.model, the same of it and of the files that say more about it; of a GGUF file hymt.json, its
+ *      metadata, and what they say in the words of the other files
  *      the prompt family, which may come from elsewhere than the files and changes every answer
  *      for each weight in use, by name: name, dtype, shape, and up to 16 blocks of 4 KiB spread evenly over its data;
  *      the same of the scales, zeros and groups that a quantised one has beside its data
@@ -118,6 +119,40 @@ add_tokenizer(SHA2_CTX *hash, const HymtModel *model, HymtError *error)
 	return true;
 }
 
+static bool
+add_file(SHA2_CTX *hash, const char *directory, const char *file, bool *present, HymtError *error)
+{
+	HymtFileBytes bytes;
+
+	if (!hymt_file_read(&bytes, directory, file, HYMT_TOKENIZER_FILE_MAX, true, error))
+		return false;
+	*present = bytes.data != NULL;
+	add_text(hash, &bytes);
+	hymt_file_free(&bytes);
+	return true;
+}
+
+/* A SentencePiece model and what stands beside it. Without one, nothing is added. */
+static bool
+add_sentencepiece(SHA2_CTX *hash, const char *directory, HymtError *error)
+{
+	static const char *const files[] = {"added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"};
+	SHA2_CTX	before = *hash;
+	bool		present;
+
+	if (!add_file(hash, directory, "tokenizer.model", &present, error))
+		return false;
+	if (!present)
+	{
+		*hash = before;
+		return true;
+	}
+	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+		if (!add_file(hash, directory, files[i], &present, error))
+			return false;
+	return true;
+}
+
 bool
 hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, HymtError *error)
 {
@@ -129,7 +164,8 @@ hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, HymtError *error
 	add_text(&hash, &texts->config);
 	add_text(&hash, &texts->generation);
 	add_text(&hash, &texts->hymt);
-	if (!add_tokenizer(&hash, model, error))
+	if (!add_tokenizer(&hash, model, error) ||
+		(model->gguf == NULL && !add_sentencepiece(&hash, model->directory, error)))
 		return false;
 	add_part(&hash, family, strlen(family));
 	add_number(&hash, model->weight_count);

@@ -197,6 +197,14 @@ project_residual(HymtForward *forward, const float *in, size_t in_stride, const 
 	});
 }
 
+/* Adds elements first … first + count - 1 of a bias, if the model has it. */
+static void
+add_bias(const HymtForward *forward, float *x, const HymtTensor *bias, int64_t first, int count)
+{
+	if (bias->data != NULL)
+		forward->kernels->add_vector(x, bias, first, count);
+}
+
 /* normed → gate = silu(gate) * up, some columns */
 static void
 work_gate_up(void *context, int item, int thread)
@@ -226,6 +234,8 @@ work_gate_up(void *context, int item, int thread)
 	{
 		size_t		at = (size_t) row * forward->inner_stride + (size_t) first;
 
+		add_bias(forward, forward->gate + at, &forward->layer->gate_bias, first, (int) job.count);
+		add_bias(forward, forward->up + at, &forward->layer->up_bias, first, (int) job.count);
 		forward->kernels->swiglu(forward->gate + at, forward->up + at, (int) job.count);
 	}
 }
@@ -296,6 +306,13 @@ row_norm(HymtForward *forward, int row, const void *weight)
 							   forward->config->norm_eps);
 }
 
+/* The bias of a product that was added to the residual stream. */
+static void
+row_add(HymtForward *forward, int row, const void *bias)
+{
+	forward->kernels->add_vector(forward->x + (size_t) row * forward->hidden_stride, bias, 0, forward->config->hidden);
+}
+
 /* The keys of a row's position in one KV head of the present layer; the values stand kv_heads blocks further. */
 static float *
 keys_at(const HymtForward *forward, int32_t page, int kv_head)
@@ -328,9 +345,12 @@ row_positions(HymtForward *forward, int row, const void *unused)
 	int			slot = r->position % HYMT_PAGE_TOKENS;
 	float	   *q = forward->qkv + (size_t) row * forward->qkv_stride;
 	float	   *k = q + forward->q_width;
-	const float *v = k + forward->kv_width;
+	float	   *v = k + forward->kv_width;
 
 	(void) unused;
+	add_bias(forward, q, &forward->layer->q_bias, 0, forward->q_width);
+	add_bias(forward, k, &forward->layer->k_bias, 0, forward->kv_width);
+	add_bias(forward, v, &forward->layer->v_bias, 0, forward->kv_width);
 	for (int h = 0; h < config->heads; h++)
 		rotate_and_norm(forward, q + h * head_dim, r->position, &forward->layer->q_norm);
 	for (int h = 0; h < config->kv_heads; h++)
@@ -553,10 +573,14 @@ hymt_forward_run(HymtForward *forward, const HymtPlan *plan, const int32_t *toke
 		for_rows(forward, rows, row_positions, NULL);
 		attend(forward);
 		project_residual(forward, forward->mixed, forward->mixed_stride, &layer->o);
+		if (layer->o_bias.data != NULL)
+			for_rows(forward, rows, row_add, &layer->o_bias);
 
 		for_rows(forward, rows, row_norm, &layer->post_norm);
 		gate_up(forward);
 		project_residual(forward, forward->gate, forward->inner_stride, &layer->down);
+		if (layer->down_bias.data != NULL)
+			for_rows(forward, rows, row_add, &layer->down_bias);
 	}
 	sample_rows(forward);
 }
@@ -617,7 +641,7 @@ take_all(HymtForward *forward)
 		(forward->some_logits = take(forward, threads * samples * HEAD_COLUMNS, f)) != NULL;
 }
 
-/* The pair (i, i + head_dim / 2) turns by position * base^(-2 i / head_dim). */
+/* The pair (i, i + head_dim / 2) turns by position * frequency. */
 static void
 fill_angles(HymtForward *forward)
 {
@@ -625,7 +649,7 @@ fill_angles(HymtForward *forward)
 
 	for (int i = 0; i < half; i++)
 	{
-		double		frequency = pow(forward->config->rope_base, -2.0 * i / forward->config->head_dim);
+		double		frequency = hymt_rope_frequency(forward->config, i);
 
 		for (int32_t position = 0; position < forward->limits.max_context; position++)
 		{

@@ -73,6 +73,8 @@ typedef struct HymtKernels
 	void		(*attend) (const HymtAttention *job);
 	/* out[i] = the i-th value of a row of the tensor, of any dtype, as fp32; nothing behind the last one is written. */
 	void		(*widen) (float *out, const HymtTensor *tensor, int64_t row);
+	/* x[i] = x[i] + vector[first + i]; the vector is plain */
+	void		(*add_vector) (float *x, const HymtTensor *vector, int64_t first, int n);
 	/* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x; neither need be padded. The weight is plain. */
 	void		(*rms_norm) (float *out, const float *x, const HymtTensor *weight, int n, float eps);
 	/* Rotates the pairs (x[i], x[i + half]) by the angles with these cosines and sines. */

@@ -134,6 +134,19 @@ widen(float *out, const HymtTensor *tensor, int64_t row)
 		widen_quantised(out, tensor, row, false);
 }
 
+static void
+add_vector(float *x, const HymtTensor *vector, int64_t first, int n)
+{
+	HymtDtype	dtype = vector->dtype;
+	const char *data = (const char *) vector->data + (size_t) first * element_size(dtype);
+	int			i = 0;
+
+	for (; i + HYMT_LANES <= n; i += HYMT_LANES)
+		v16_store(x + i, v16_add(v16_load(x + i), load_weights(data, i, dtype)));
+	if (i < n)
+		v16_store_part(x + i, v16_add(v16_load_part(x + i, n - i), load_weights_part(data, i, dtype, n - i)), n - i);
+}
+
 /* --- matrix products --------------------------------------------------------------------------------------------- */
 
 /*
@@ -665,6 +678,7 @@ KERNELS_FUNCTION(void)
 		.matmul = matmul,
 		.attend = attend,
 		.widen = widen,
+		.add_vector = add_vector,
 		.rms_norm = rms_norm,
 		.rotate = rotate,
 		.swiglu = swiglu,

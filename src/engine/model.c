@@ -58,6 +58,32 @@ extent(const HymtConfig *config, Extent what)
 	return 0;
 }
 
+/* Which models have a weight. */
+typedef enum Condition
+{
+	ALWAYS,
+	QK_NORM,
+	ATTENTION_BIAS,
+	MLP_BIAS
+} Condition;
+
+static bool
+has_weight(const HymtConfig *config, Condition condition)
+{
+	switch (condition)
+	{
+		case ALWAYS:
+			return true;
+		case QK_NORM:
+			return config->qk_norm;
+		case ATTENTION_BIAS:
+			return config->attention_bias;
+		case MLP_BIAS:
+			return config->mlp_bias;
+	}
+	return false;
+}
+
 /* A weight's name in the files, its place in the struct, its shape. */
 typedef struct WeightPlace
 {
@@ -65,29 +91,42 @@ typedef struct WeightPlace
 	size_t		offset;
 	Extent		rows;
 	Extent		columns;
+	Condition	condition;
 } WeightPlace;
 
-#define LAYER(suffix, member, rows, columns) {suffix ".weight", offsetof(HymtLayer, member), rows, columns}
+#define LAYER(suffix, member, rows, columns, condition) \
+	{suffix ".weight", offsetof(HymtLayer, member), rows, columns, condition}
+#define BIAS(suffix, member, columns, condition) \
+	{suffix ".bias", offsetof(HymtLayer, member), ONE_ROW, columns, condition}
 
 static const WeightPlace layer_places[] = {
-	LAYER("input_layernorm", input_norm, ONE_ROW, HIDDEN),
-	LAYER("self_attn.q_proj", q, QUERY, HIDDEN),
-	LAYER("self_attn.k_proj", k, KEY_VALUE, HIDDEN),
-	LAYER("self_attn.v_proj", v, KEY_VALUE, HIDDEN),
-	LAYER("self_attn.o_proj", o, HIDDEN, QUERY),
-	LAYER("self_attn.query_layernorm", q_norm, ONE_ROW, HEAD_DIM),
-	LAYER("self_attn.key_layernorm", k_norm, ONE_ROW, HEAD_DIM),
-	LAYER("post_attention_layernorm", post_norm, ONE_ROW, HIDDEN),
-	LAYER("mlp.gate_proj", gate, INTERMEDIATE, HIDDEN),
-	LAYER("mlp.up_proj", up, INTERMEDIATE, HIDDEN),
-	LAYER("mlp.down_proj", down, HIDDEN, INTERMEDIATE),
+	LAYER("input_layernorm", input_norm, ONE_ROW, HIDDEN, ALWAYS),
+	LAYER("self_attn.q_proj", q, QUERY, HIDDEN, ALWAYS),
+	LAYER("self_attn.k_proj", k, KEY_VALUE, HIDDEN, ALWAYS),
+	LAYER("self_attn.v_proj", v, KEY_VALUE, HIDDEN, ALWAYS),
+	LAYER("self_attn.o_proj", o, HIDDEN, QUERY, ALWAYS),
+	LAYER("self_attn.query_layernorm", q_norm, ONE_ROW, HEAD_DIM, QK_NORM),
+	LAYER("self_attn.key_layernorm", k_norm, ONE_ROW, HEAD_DIM, QK_NORM),
+	LAYER("post_attention_layernorm", post_norm, ONE_ROW, HIDDEN, ALWAYS),
+	LAYER("mlp.gate_proj", gate, INTERMEDIATE, HIDDEN, ALWAYS),
+	LAYER("mlp.up_proj", up, INTERMEDIATE, HIDDEN, ALWAYS),
+	LAYER("mlp.down_proj", down, HIDDEN, INTERMEDIATE, ALWAYS),
+	BIAS("self_attn.q_proj", q_bias, QUERY, ATTENTION_BIAS),
+	BIAS("self_attn.k_proj", k_bias, KEY_VALUE, ATTENTION_BIAS),
+	BIAS("self_attn.v_proj", v_bias, KEY_VALUE, ATTENTION_BIAS),
+	BIAS("self_attn.o_proj", o_bias, HIDDEN, ATTENTION_BIAS),
+	BIAS("mlp.gate_proj", gate_bias, INTERMEDIATE, MLP_BIAS),
+	BIAS("mlp.up_proj", up_bias, INTERMEDIATE, MLP_BIAS),
+	BIAS("mlp.down_proj", down_bias, HIDDEN, MLP_BIAS),
 };
 
 #define LAYER_PLACES (sizeof layer_places / sizeof layer_places[0])
 
-static const WeightPlace embedding_place = {"model.embed_tokens.weight", offsetof(HymtModel, embedding), VOCAB, HIDDEN};
-static const WeightPlace norm_place = {"model.norm.weight", offsetof(HymtModel, final_norm), ONE_ROW, HIDDEN};
-static const WeightPlace head_place = {"lm_head.weight", offsetof(HymtModel, head), VOCAB, HIDDEN};
+static const WeightPlace embedding_place = {"model.embed_tokens.weight", offsetof(HymtModel, embedding), VOCAB, HIDDEN,
+	ALWAYS};
+static const WeightPlace norm_place = {"model.norm.weight", offsetof(HymtModel, final_norm), ONE_ROW, HIDDEN,
+	ALWAYS};
+static const WeightPlace head_place = {"lm_head.weight", offsetof(HymtModel, head), VOCAB, HIDDEN, ALWAYS};
 
 static bool
 place_weight(HymtModel *model, const WeightPlace *place, const char *name, void *base, HymtError *error)
@@ -116,6 +155,8 @@ place_layer(HymtModel *model, int layer, HymtError *error)
 
 	for (size_t i = 0; i < LAYER_PLACES; i++)
 	{
+		if (!has_weight(&model->config, layer_places[i].condition))
+			continue;
 		snprintf(name, sizeof name, "model.layers.%d.%s", layer, layer_places[i].name);
 		if (!place_weight(model, &layer_places[i], name, &model->layer[layer], error))
 			return false;
@@ -281,5 +322,11 @@ hymt_model_close(HymtModel *model)
 	free(model->name);
 	free(model->family_reason);
 	free(model->languages);
+	for (size_t i = 0; i < model->template_count; i++)
+	{
+		free(model->templates[i].form);
+		free(model->templates[i].text);
+	}
+	free(model->templates);
 	memset(model, 0, sizeof *model);
 }

@@ -23,12 +23,21 @@ typedef struct HymtLayer
 	HymtTensor	k;				/* [kv_heads * head_dim][hidden] */
 	HymtTensor	v;				/* the same */
 	HymtTensor	o;				/* [hidden][heads * head_dim] */
-	HymtTensor	q_norm;			/* [head_dim], applied after RoPE */
-	HymtTensor	k_norm;			/* [head_dim], applied after RoPE */
+	HymtTensor	q_norm;			/* [head_dim], applied after RoPE; data NULL in models without QK-norm */
+	HymtTensor	k_norm;			/* the same */
 	HymtTensor	post_norm;		/* [hidden] */
 	HymtTensor	gate;			/* [intermediate][hidden] */
 	HymtTensor	up;				/* [intermediate][hidden] */
 	HymtTensor	down;			/* [hidden][intermediate] */
+
+	/* Vectors with as many elements as the matrix has rows; data NULL in models without them. */
+	HymtTensor	q_bias;
+	HymtTensor	k_bias;
+	HymtTensor	v_bias;
+	HymtTensor	o_bias;
+	HymtTensor	gate_bias;
+	HymtTensor	up_bias;
+	HymtTensor	down_bias;
 } HymtLayer;
 
 #define HYMT_MAX_STOP_IDS 16
@@ -38,7 +47,10 @@ typedef enum HymtFamily
 	HYMT_FAMILY_UNKNOWN,
 	HYMT_FAMILY_HUNYUAN_MT,		/* Hunyuan-MT-7B */
 	HYMT_FAMILY_HY_MT15,		/* HY-MT1.5 */
-	HYMT_FAMILY_HY_MT2			/* Hy-MT2 */
+	HYMT_FAMILY_HY_MT2,			/* Hy-MT2 */
+	HYMT_FAMILY_ALMA,			/* ALMA and ALMA-R */
+	HYMT_FAMILY_TOWER,			/* TowerInstruct */
+	HYMT_FAMILY_TEMPLATES		/* hymt.json has all of the wording */
 } HymtFamily;
 
 /* What config.json says about stored weights that are quantised; GGUF files say it tensor by tensor. */
@@ -49,8 +61,25 @@ typedef struct HymtQuantization
 	int			zero_offset;	/* GPTQ: what is stored is the zero minus this */
 } HymtQuantization;
 
+typedef enum HymtArchitecture
+{
+	HYMT_ARCHITECTURE_HUNYUAN,	/* HunYuanDenseV1ForCausalLM */
+	HYMT_ARCHITECTURE_LLAMA		/* LlamaForCausalLM */
+} HymtArchitecture;
+
+extern const char *hymt_architecture_name(HymtArchitecture architecture);	/* as config.json spells it */
+
+/* How the rotation's frequencies are lowered, besides a base that has been raised. */
+typedef enum HymtRopeScaling
+{
+	HYMT_ROPE_PLAIN,			/* not at all */
+	HYMT_ROPE_LINEAR,			/* all of them, by a factor */
+	HYMT_ROPE_LLAMA3			/* the low ones by a factor, the high ones not at all, with a ramp between */
+} HymtRopeScaling;
+
 typedef struct HymtConfig
 {
+	HymtArchitecture architecture;
 	int			hidden;
 	int			layers;
 	int			heads;
@@ -60,6 +89,14 @@ typedef struct HymtConfig
 	int			vocab;			/* rows of the embedding; ids >= token_limit have no token */
 	int			max_position;	/* max_position_embeddings */
 	double		rope_base;		/* theta, with alpha already applied: theta * alpha^(head_dim / (head_dim - 2)) */
+	HymtRopeScaling rope_scaling;
+	double		rope_factor;	/* of LINEAR and LLAMA3 */
+	double		rope_low;		/* of LLAMA3: below so many turns in rope_context positions a frequency is low, */
+	double		rope_high;		/* above so many it is high; larger than rope_low */
+	int			rope_context;	/* of LLAMA3: positions the model had before it was extended */
+	bool		qk_norm;		/* q and k of each head are normed, after the rotation */
+	bool		attention_bias; /* q, k, v and o have a bias */
+	bool		mlp_bias;		/* gate, up and down have one */
 	float		norm_eps;
 	bool		tied;			/* logits come from the embedding matrix */
 	float		repetition_penalty; /* generation_config.json; 1 when absent */
@@ -67,6 +104,13 @@ typedef struct HymtConfig
 	int			stop_count;
 	HymtQuantization quantization;
 } HymtConfig;
+
+/* A prompt text from hymt.json; see prompts.h. */
+typedef struct HymtTemplate
+{
+	char	   *form;
+	char	   *text;
+} HymtTemplate;
 
 typedef struct HymtModel
 {
@@ -82,6 +126,8 @@ typedef struct HymtModel
 	char	   *name;			/* hymt.json, else the README's title or the folder's name */
 	HymtFamily	family;			/* of prompts; UNKNOWN when nothing tells */
 	char	   *family_reason;	/* which file or name told, for inspect and the log */
+	HymtTemplate *templates;	/* hymt.json's; they go before the family's own */
+	size_t		template_count;
 	char	   *languages;		/* hymt.json's list, canonical codes separated by one space; NULL: all */
 	char		fingerprint[65];	/* see fingerprint.c */
 	uint64_t	parameters;		/* weights in use; a tied model's stored head is not counted */
@@ -111,7 +157,15 @@ typedef struct HymtModelOptions
 extern bool hymt_model_open(HymtModel *model, const char *path, const HymtModelOptions *options, HymtError *error);
 extern void hymt_model_close(HymtModel *model);
 
-extern const char *hymt_family_name(HymtFamily family);	/* "hunyuan-mt", "hy-mt1.5", "hy-mt2", "unknown" */
-extern HymtFamily hymt_family_find(const char *name);	/* UNKNOWN when it is none of these */
+/*
+ * By how much the pair (index, index + head_dim / 2) of a head turns from one position to the next, in radians.
+ */
+extern double hymt_rope_frequency(const HymtConfig *config, int index);
+
+extern const char *hymt_family_name(HymtFamily family);	/* "hunyuan-mt", …, "unknown" */
+extern HymtFamily hymt_family_find(const char *name);	/* UNKNOWN when it is none that has a wording of its own */
+
+/* The names that hymt_family_find() knows, for messages. */
+#define HYMT_FAMILY_NAMES "hunyuan-mt, hy-mt1.5, hy-mt2, alma, tower-instruct"
 
 #endif							/* HYMT_MODEL_H */

@@ -85,8 +85,7 @@ set_family(HymtOptions *options, const char *value)
 	options->family = hymt_family_find(value);
 	if (options->family != HYMT_FAMILY_UNKNOWN)
 		return true;
-	hymt_complain("--family: unknown family \"%s\"; known: %s, %s, %s", value, hymt_family_name(HYMT_FAMILY_HUNYUAN_MT),
-				  hymt_family_name(HYMT_FAMILY_HY_MT15), hymt_family_name(HYMT_FAMILY_HY_MT2));
+	hymt_complain("--family: unknown family \"%s\"; known: " HYMT_FAMILY_NAMES, value);
 	return false;
 }
 

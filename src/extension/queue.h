@@ -42,7 +42,7 @@
 #include "stat.h"
 
 #define HYMT_LAYOUT_MAGIC 0x48594d54
-#define HYMT_LAYOUT_VERSION 2	/* raised with every change of a shared struct */
+#define HYMT_LAYOUT_VERSION 3	/* raised with every change of a shared struct */
 #define HYMT_MAX_DEVICES 16
 #define HYMT_NAME_MAX 128
 #define HYMT_MESSAGE_MAX 512
@@ -110,8 +110,9 @@ typedef struct HymtSlot
 	char		source_lang[HYMT_LANG_MAX];
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
-	dsa_pointer text;
-	Size		text_offset;	/* of the text from the start of HymtShared; valid while there is a text */
+	dsa_pointer text;			/* the context, and behind it the text */
+	Size		text_offset;	/* of them from the start of HymtShared; valid while they are there */
+	Size		context_length;
 	Size		text_length;
 
 	/* what became of it */
@@ -254,6 +255,8 @@ typedef struct HymtRequestSpec
 	const char *target_lang;
 	int			max_new_tokens;
 	bool		bulk;			/* one of many */
+	const char *context;		/* UTF-8, not translated */
+	Size		context_length; /* 0: none */
 	const char *text;			/* UTF-8 */
 	Size		text_length;
 } HymtRequestSpec;
@@ -314,7 +317,9 @@ typedef struct HymtClaim
 	char		source_lang[HYMT_LANG_MAX];
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
-	const char *text;			/* in the DSA area, until this worker answers, requeues or frees the slot */
+	const char *context;		/* in the DSA area, until this worker answers, requeues or frees the slot */
+	Size		context_length;
+	const char *text;			/* the same */
 	Size		text_length;
 } HymtClaim;
 

@@ -52,6 +52,8 @@ typedef struct HymtOrder
 	HymtOnError on_error;
 	int			max_new_tokens; /* 0: the engine's rule */
 	bool		bulk;			/* priority */
+	const char *context;		/* UTF-8, not translated */
+	Size		context_length; /* 0: none */
 } HymtOrder;
 
 typedef struct HymtReport

@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 /* Raised whenever the meaning or layout of any frame changes. */
-#define HYMT_PROTOCOL_VERSION 1
+#define HYMT_PROTOCOL_VERSION 2
 
 #define HYMT_FRAME_MAGIC 0x544d5948u	/* "HYMT" in memory on little-endian machines */
 #define HYMT_FRAME_MAX_BODY (64u * 1024 * 1024)
@@ -132,7 +132,7 @@ typedef struct HymtRequest
 	uint32_t	max_new_tokens; /* 0: the engine's own rule */
 	char		source_lang[HYMT_LANG_MAX]; /* canonical code, NUL-padded; never empty */
 	char		target_lang[HYMT_LANG_MAX];
-	uint32_t	reserved;
+	uint32_t	context_length; /* UTF-8, not to be translated; 0: none */
 	uint32_t	text_length;	/* UTF-8 */
 } HymtRequest;
 
@@ -249,7 +249,8 @@ typedef struct HymtReadyParts
 } HymtReadyParts;
 extern bool hymt_decode_ready(const HymtFrame *frame, HymtReady *fixed, HymtReadyParts *parts);
 extern bool hymt_decode_refused(const HymtFrame *frame, HymtRefused *fixed, HymtPart *message);
-extern bool hymt_decode_request(const HymtFrame *frame, HymtRequest *fixed, HymtPart *text);
+extern bool hymt_decode_request(const HymtFrame *frame, HymtRequest *fixed, HymtPart *context,
+								HymtPart *text);
 extern bool hymt_decode_cancel(const HymtFrame *frame, HymtCancel *fixed);
 extern bool hymt_decode_result(const HymtFrame *frame, HymtResult *fixed, HymtPart *text);
 extern bool hymt_decode_failure(const HymtFrame *frame, HymtFailureFrame *fixed, HymtPart *message);

@@ -593,10 +593,10 @@ test_tokenizer(void **state)
 	assert_false(hymt_tokenizer_is_special(tokenizer, 6));
 	assert_int_equal(hymt_tokenizer_added_id(tokenizer, "<|end|>"), 8);
 	assert_int_equal(hymt_tokenizer_added_id(tokenizer, "[PAD7]"), -1);
-	content = hymt_tokenizer_added_content(tokenizer, 8);
+	content = hymt_tokenizer_added_spelling(tokenizer, 8);
 	assert_string_equal(content, "<|end|>");
 	free(content);
-	assert_null(hymt_tokenizer_added_content(tokenizer, 4));
+	assert_null(hymt_tokenizer_added_spelling(tokenizer, 4));
 	check_ids(tokenizer, "ab a1", (const int32_t[]) {4, 5, 3}, 3);
 	/* added tokens are never found in text; what the vocabulary lacks is left out */
 	check_ids(tokenizer, "<|end|>", NULL, 0);

@@ -491,6 +491,43 @@ test_isa_names(void **state)
 }
 
 static void
+test_add_vector(void **state)
+{
+	uint16_t	halves[64];
+	float		floats[64];
+	float		x[64];
+
+	(void) state;
+	for (int i = 0; i < 64; i++)
+	{
+		halves[i] = (uint16_t) (0x3c00 + 37 * i);
+		floats[i] = 0.1f * (float) i - 3.0f;
+	}
+	FOR_KERNELS(kernels)
+		for (int dtype = HYMT_DTYPE_F32; dtype <= HYMT_DTYPE_BF16; dtype++)
+			for (int n = 1; n <= 40; n++)
+			{
+				HymtTensor	vector = {
+					.data = dtype == HYMT_DTYPE_F32 ? (void *) floats : (void *) halves,
+					.dtype = (HymtDtype) dtype, .rows = 1, .columns = 64
+				};
+				float		expected[64];
+
+				for (int i = 0; i < 64; i++)
+				{
+					int			at = (i + 5) % 64;
+
+					expected[i] = x[i] = 1.0f / (float) (i + 3);
+					if (i < n)
+						expected[i] += dtype == HYMT_DTYPE_F32 ? floats[at] : dtype == HYMT_DTYPE_F16 ?
+							half_value(halves[at]) : float_of((uint32_t) halves[at] << 16);
+				}
+				kernels->add_vector(x, &vector, 5, n);
+				assert_floats("add_vector", kernels->isa, x, expected, 64);
+			}
+}
+
+static void
 test_widen(void **state)
 {
 	uint16_t   *halves = malloc(65536 * sizeof(uint16_t));
@@ -882,6 +919,7 @@ main(void)
 		cmocka_unit_test(test_widen),
 		cmocka_unit_test(test_widen_f8),
 		cmocka_unit_test(test_widen_rows),
+		cmocka_unit_test(test_add_vector),
 		cmocka_unit_test(test_matmul),
 		cmocka_unit_test(test_rms_norm),
 		cmocka_unit_test(test_rotate),
