@@ -291,7 +291,10 @@ test_add_vector(void **state)
 		for (int dtype = HYMT_DTYPE_F32; dtype <= HYMT_DTYPE_BF16; dtype++)
 			for (int n = 1; n <= 40; n++)
 			{
-				HymtTensor	vector = {dtype == HYMT_DTYPE_F32 ? (void *) floats : (void *) halves, (HymtDtype) dtype, 1, 64};
+				HymtTensor	vector = {
+					.data = dtype == HYMT_DTYPE_F32 ? (void *) floats : (void *) halves,
+					.dtype = (HymtDtype) dtype, .rows = 1, .columns = 64
+				};
 				float		expected[64];
 
 				for (int i = 0; i < 64; i++)
