@@ -23,7 +23,10 @@ print_architecture(const HymtModel *model)
 	const HymtConfig *config = &model->config;
 
 	printf("model: %s\n", model->name);
-	printf("%s: %s\n", model->gguf != NULL ? "file" : "directory", model->gguf != NULL ? model->gguf : model->directory);
+	if (model->gguf != NULL)
+		printf("file: %s\n", model->gguf);
+	else
+		printf("directory: %s\n", model->directory);
 	printf("family: %s (%s)\n", hymt_family_name(model->family), model->family_reason);
 	for (size_t i = 0; i < model->template_count; i++)
 		printf("prompt from hymt.json: %s\n", model->templates[i].form);

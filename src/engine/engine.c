@@ -45,8 +45,8 @@ open_tokenizer(HymtEngine *engine, HymtError *error)
 }
 
 /*
- * A GGUF file names one or two of the ids that a generation_config.json lists, and some name a wrong one (a Hy-MT2 file ends
- * at "$"): the control tokens that end answers in the known vocabularies are added.
+ * A GGUF file names one or two of the ids that a generation_config.json lists, and some name a wrong one (a Hy-MT2 file
+ * ends at "$"): the control tokens that end answers in the known vocabularies are added.
  */
 static void
 add_known_ends(HymtEngine *engine)

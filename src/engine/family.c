@@ -3,9 +3,8 @@
  *
  * Runs in the engine program. Owns nothing. The weights do not tell the family (HY-MT1.5 and Hy-MT2 have the same
  * shapes and tokenizer), and the wrong prompts give worse answers without any sign of it. So it is taken from, in this
- * order: hymt.json; the caller's wish (a setting); a GGUF file's general.name; the README's base_model, then its title; the
- * names of the GGUF file and the folder. What
- * decided is kept in words, to be logged and shown.
+ * order: hymt.json; the caller's wish (a setting); a GGUF file's general.name; the README's base_model, then its title;
+ * the names of the GGUF file and the folder. What decided is kept in words, to be logged and shown.
  */
 #define _GNU_SOURCE				/* strcasestr */
 

@@ -211,8 +211,8 @@ read_values(Reader *reader, HymtGguf *gguf, uint64_t count)
 	qsort(gguf->values, gguf->value_count, sizeof *gguf->values, compare_values);
 	for (size_t i = 1; i < gguf->value_count; i++)
 		if (compare_values(&gguf->values[i - 1], &gguf->values[i]) == 0)
-			return hymt_fail(reader->error, HYMT_FAILURE_MODEL_BROKEN, "%s: the key \"%.*s\" is there twice", gguf->path,
-							 (int) (gguf->values[i].key.length < 100 ? gguf->values[i].key.length : 100),
+			return hymt_fail(reader->error, HYMT_FAILURE_MODEL_BROKEN, "%s: the key \"%.*s\" is there twice",
+							 gguf->path, (int) (gguf->values[i].key.length < 100 ? gguf->values[i].key.length : 100),
 							 gguf->values[i].key.data);
 	return true;
 }
@@ -320,8 +320,9 @@ place_tensor(Reader *reader, HymtStoredTensor *tensor, uint64_t offset)
 
 	if (offset > available || tensor->bytes > available - offset)
 		return hymt_fail(reader->error, HYMT_FAILURE_MODEL_BROKEN,
-						 "%s: tensor \"%.100s\" has %" PRIu64 " bytes from byte %" PRIu64 " of the data, which has only %"
-						 PRIu64 " (is the file truncated?)", gguf->path, tensor->name, tensor->bytes, offset, available);
+						 "%s: tensor \"%.100s\" has %" PRIu64 " bytes from byte %" PRIu64 " of the data, which has only "
+						 "%" PRIu64 " (is the file truncated?)", gguf->path, tensor->name, tensor->bytes, offset,
+						 available);
 	tensor->data = gguf->map + gguf->data_start + offset;
 	return true;
 }
@@ -418,8 +419,8 @@ read_header(HymtGguf *gguf, HymtError *error)
 		return false;
 	if (version != VERSION)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-						 "%s: version %" PRIu64 " of GGUF (or its byte order) is not supported; supported: 3, little endian",
-						 gguf->path, version);
+						 "%s: version %" PRIu64 " of GGUF (or its byte order) is not supported; supported: 3, little "
+						 "endian", gguf->path, version);
 	/* the least bytes that a tensor and a key with its value take */
 	return read_count(&reader, &tensors, 33) &&
 		read_count(&reader, &values, 13) &&

@@ -74,7 +74,7 @@ extern HymtJsonText hymt_gguf_next_text(const unsigned char **at);
  */
 extern bool hymt_gguf_config(HymtFileBytes *json, const HymtGguf *gguf, HymtError *error);
 
-/* gguf_config.c: the recommended sampling as the text of a generation_config.json, malloc'ed; absent when there is none. */
+/* gguf_config.c: the recommended sampling as the text of a generation_config.json; absent when there is none. */
 extern bool hymt_gguf_generation(HymtFileBytes *json, const HymtGguf *gguf, HymtError *error);
 
 /* gguf_config.c: the GGUF name of a tensor that safetensors files call `name`; false when it has none. */

@@ -100,8 +100,8 @@ read_array(const HymtGguf *gguf, const char *key, bool strings, HymtError *error
  * but no token.
  */
 static bool
-read_tokens(HymtTokenizer *tokenizer, const HymtGguf *gguf, const HymtGgufValue *tokens, const HymtGgufValue *token_types,
-			bool beside, HymtError *error)
+read_tokens(HymtTokenizer *tokenizer, const HymtGguf *gguf, const HymtGgufValue *tokens,
+			const HymtGgufValue *token_types, bool beside, HymtError *error)
 {
 	const unsigned char *at = tokens->data;
 

@@ -47,7 +47,7 @@
 
 _Static_assert(TILE_ROWS * TILE_COLUMNS <= MAX_TILE && GEMV_COLUMNS <= MAX_TILE, "a tile has at most 16 sums");
 _Static_assert(TILE_COLUMNS <= HYMT_PANEL_COLUMNS && GEMV_COLUMNS <= HYMT_PANEL_COLUMNS &&
-			   HYMT_LANES <= HYMT_PANEL_COLUMNS, "a panel holds the columns of a tile, and those that are widened at once");
+			   HYMT_LANES <= HYMT_PANEL_COLUMNS, "a panel holds the columns of a tile, and those widened at once");
 
 /* --- loading weights --------------------------------------------------------------------------------------------- */
 

@@ -141,8 +141,8 @@ gptq_group(const HymtTensor *weights, int64_t group, int64_t first, int width, V
 }
 
 /*
- * Up to 16 rows at a time, since words of neighbouring rows stand side by side: row `first` + c goes to out + c * pitch.
- * Not padded.
+ * Up to 16 rows at a time, since words of neighbouring rows stand side by side: row `first` + c goes to
+ * out + c * pitch. Not padded.
  */
 static void
 widen_gptq(float *out, size_t pitch, const HymtTensor *weights, int64_t first, int width)

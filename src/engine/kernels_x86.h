@@ -1,8 +1,8 @@
 /*
  * kernels_x86.h: what the kernels for AVX2 and AVX-512 have in common: unpacking quantised weights.
  *
- * Included by kernels_avx2.c and kernels_avx512.c, each compiled with flags that include AVX2, FMA and F16C. Runs in any
- * thread of the engine.
+ * Included by kernels_avx2.c and kernels_avx512.c, each compiled with flags that include AVX2, FMA and F16C. Runs in
+ * any thread of the engine.
  */
 #ifndef HYMT_KERNELS_X86_H
 #define HYMT_KERNELS_X86_H

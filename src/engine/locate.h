@@ -16,8 +16,8 @@ typedef struct HymtLocation
 } HymtLocation;
 
 /*
- * A path is that of a GGUF file or of a directory. A directory means its safetensors files, else its GGUF file, of which
- * there must not be several. Fails with MODEL_MISSING, MODEL_UNREADABLE, MODEL_UNSUPPORTED, NO_MEMORY.
+ * A path is that of a GGUF file or of a directory. A directory means its safetensors files, else its GGUF file, of
+ * which there must not be several. Fails with MODEL_MISSING, MODEL_UNREADABLE, MODEL_UNSUPPORTED, NO_MEMORY.
  */
 extern bool hymt_model_locate(HymtLocation *location, const char *path, HymtError *error);
 extern void hymt_location_free(HymtLocation *location);

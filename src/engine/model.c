@@ -198,8 +198,8 @@ place_weights(HymtModel *model, HymtError *error)
 }
 
 /*
- * A GGUF file says by its tensors alone what belongs to the model: a bias or a table of frequencies that nobody asked for
- * would be missing from the result.
+ * A GGUF file says by its tensors alone what belongs to the model: a bias or a table of frequencies that nobody asked
+ * for would be missing from the result.
  */
 static bool
 check_all_placed(const HymtModel *model, HymtError *error)
@@ -212,8 +212,8 @@ check_all_placed(const HymtModel *model, HymtError *error)
 		HymtWeight	weight = {.name = tensor->name};
 
 		if (bsearch(&weight, model->weights, model->weight_count, sizeof weight, compare_weights) == NULL)
-			return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED, "%s: tensor \"%.100s\" is none of this architecture",
-							 model->gguf, tensor->name);
+			return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
+							 "%s: tensor \"%.100s\" is none of this architecture", model->gguf, tensor->name);
 	}
 	return true;
 }

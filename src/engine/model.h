@@ -1,10 +1,10 @@
 /*
  * model.h: a model as its files describe it: hyper-parameters, and typed views of the stored weights.
  *
- * Weights are mapped read-only and never copied: a HymtTensor (quant.h) points into the mapping of a safetensors or GGUF
- * file and is valid until hymt_model_close(). Everything read from the files is untrusted and has been checked when
- * hymt_model_open() returns true: dtypes, shapes, offsets, the relations between hyper-parameters. Code that runs after
- * loading need not check again.
+ * Weights are mapped read-only and never copied: a HymtTensor (quant.h) points into the mapping of a safetensors or
+ * GGUF file and is valid until hymt_model_close(). Everything read from the files is untrusted and has been checked
+ * when hymt_model_open() returns true: dtypes, shapes, offsets, the relations between hyper-parameters. Code that runs
+ * after loading need not check again.
  */
 #ifndef HYMT_MODEL_H
 #define HYMT_MODEL_H

@@ -112,7 +112,7 @@ hymt_q4_k_part(const HymtBlockQ4_K *block, int part, int *scale, int *minimum)
 
 extern const char *hymt_dtype_name(HymtDtype dtype);	/* as files spell it: "BF16", "Q4_K" */
 extern bool hymt_dtype_plain(HymtDtype dtype);	/* F32, F16, BF16: each element is a number of its own */
-extern size_t hymt_dtype_size(HymtDtype dtype); /* bytes of an element of a plain type or F8, of a block of the others */
+extern size_t hymt_dtype_size(HymtDtype dtype); /* bytes of an element, or of a block */
 extern size_t hymt_dtype_align(HymtDtype dtype);	/* of the elements or blocks in memory */
 extern int	hymt_dtype_block(HymtDtype dtype);	/* columns of a block; 1 for those without */
 

@@ -69,7 +69,8 @@ read_fp8(const Source *source)
 	const json_t *block = json_object_get(source->json, "weight_block_size");
 
 	if (block != NULL && !json_is_null(block))
-		return refuse(source, HYMT_FAILURE_MODEL_UNSUPPORTED, "scales for blocks (weight_block_size) are not supported");
+		return refuse(source, HYMT_FAILURE_MODEL_UNSUPPORTED,
+					  "scales for blocks (weight_block_size) are not supported");
 	return check_word(source, source->json, "fmt", formats);
 }
 

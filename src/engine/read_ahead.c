@@ -1,8 +1,8 @@
 /*
  * read_ahead.c: bringing a model's mapped weights into memory, with progress.
  *
- * Runs in the engine program, while a model is loaded, in several threads: one alone does not keep a fast disk busy, and
- * entering the pages of a file that is in memory already takes seconds, too. Owns its list of pieces and its threads.
+ * Runs in the engine program, while a model is loaded, in several threads: one alone does not keep a fast disk busy,
+ * and entering the pages of a file that is in memory already takes time, too. Owns its list of pieces and its threads.
  * Nothing is copied: what is read is the system's page cache, which the mapping shows.
  */
 #include "model_parts.h"
@@ -40,13 +40,22 @@ typedef struct Work
 	atomic_bool failed;
 } Work;
 
-static size_t
-pieces_of(uint64_t bytes)
+/* The pieces of one part; counts them only when there is no room for them yet. */
+static void
+list_part(Work *work, const HymtTensorPart *part)
 {
-	return (size_t) ((bytes + PIECE_BYTES - 1) / PIECE_BYTES);
+	const unsigned char *data = part->data;
+
+	for (uint64_t at = 0; at < part->bytes; at += PIECE_BYTES)
+	{
+		uint64_t	left = part->bytes - at;
+
+		if (work->pieces != NULL)
+			work->pieces[work->count] = (Piece) {data + at, left < PIECE_BYTES ? (size_t) left : PIECE_BYTES};
+		work->count++;
+	}
 }
 
-/* All parts of all weights; counts them only when there is no room for them yet. */
 static void
 list_pieces(Work *work)
 {
@@ -57,14 +66,7 @@ list_pieces(Work *work)
 		int			count = hymt_tensor_parts(work->model->weights[i].tensor, parts);
 
 		for (int p = 0; p < count; p++)
-			for (size_t n = 0; n < pieces_of(parts[p].bytes); n++, work->count++)
-				if (work->pieces != NULL)
-				{
-					uint64_t	left = parts[p].bytes - n * (uint64_t) PIECE_BYTES;
-
-					work->pieces[work->count] = (Piece) {(const unsigned char *) parts[p].data + n * (size_t) PIECE_BYTES,
-														 left < PIECE_BYTES ? (size_t) left : PIECE_BYTES};
-				}
+			list_part(work, &parts[p]);
 	}
 }
 

@@ -36,7 +36,7 @@ struct HymtTokenizer
  */
 extern bool hymt_tokenizer_read(HymtTokenizer *tokenizer, char *text, size_t length, HymtError *error);
 
-/* Note that a token of the vocabulary's table of spellings is an added one; then, with all of them, mark the special. */
+/* Note that an id that has a spelling is an added token; when all are known, mark the special ones. */
 extern bool hymt_tokenizer_append_added(HymtTokenizer *tokenizer, int32_t id, bool special, HymtError *error);
 extern bool hymt_tokenizer_mark_special(HymtTokenizer *tokenizer, HymtError *error);
 

@@ -38,7 +38,7 @@ find(const Search *search, const char *name)
 	return hymt_stored_find(search->model->files, name);
 }
 
-/* Finds a tensor that belongs to the weight: its name with `suffix` in place of its last letters, of which it is `cut`. */
+/* Finds a tensor that belongs to the weight: its name with `suffix` in place of its last `cut` letters. */
 static const HymtStoredTensor *
 find_part(const Search *search, int cut, const char *suffix)
 {
@@ -87,7 +87,8 @@ check_shape(const Search *search, const HymtStoredTensor *stored, int dimensions
 	char		found_text[HYMT_STORED_MAX_DIMENSIONS * 24];
 	char		wanted_text[64];
 
-	if (stored->dimensions == dimensions && stored->shape[0] == first && (dimensions == 1 || stored->shape[1] == second))
+	if (stored->dimensions == dimensions && stored->shape[0] == first &&
+		(dimensions == 1 || stored->shape[1] == second))
 		return true;
 	print_shape(found_text, sizeof found_text, stored->shape, stored->dimensions);
 	print_shape(wanted_text, sizeof wanted_text, wanted, dimensions);

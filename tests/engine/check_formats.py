@@ -1,6 +1,7 @@
 """Model formats: GGUF with its tokenizer, spellings of quantised safetensors, and that loading expands nothing."""
 import json
 import lzma
+import math
 import os
 import shutil
 import struct
@@ -25,16 +26,17 @@ def check_demo_as_gguf(folder):
     path = f"{folder}/demo.gguf"
     write_demo_gguf(path, DEMO)
     code, out, err = run(["inspect", "--model", path])
-    check("inspect a GGUF file", code == 0 and b"\nformat: GGUF\n" in out and b"family: hy-mt1.5 (general.name" in out and
-          b"ids below 8044\n" in out and b"stop id: 3 " in out and b"tensor: blk.{0..4}.ffn_down.weight [256, 768] BF16, "
-          in out, f"{code} {err} {out.decode()}")
+    expected = (b"\nformat: GGUF\n", b"family: hy-mt1.5 (general.name", b"ids below 8044\n", b"stop id: 3 ",
+                b"tensor: blk.{0..4}.ffn_down.weight [256, 768] BF16, ")
+    check("inspect a GGUF file", code == 0 and all(part in out for part in expected), f"{code} {err} {out.decode()}")
     cases = [case for case in demo_cases() if (case["from"], case["to"]) == ("en", "zh") and
              case["prompt"].endswith("\n\n" + case["source"]) and case["prompt"].count("\n\n") == 1 and
              "\n" not in case["source"] + case["output"]]
     for model in (path, folder):
         code, out, err = run(["translate", "--model", model, "--from", "en", "--to", "zh"],
                              "".join(case["source"] + "\n" for case in cases))
-        check(f"translate with {'a GGUF file' if model == path else 'a directory of one GGUF file'}, {len(cases)} texts",
+        what = "a GGUF file" if model == path else "a directory of one GGUF file"
+        check(f"translate with {what}, {len(cases)} texts",
               code == 0 and len(cases) > 20 and out.decode().split("\n")[:-1] == [case["output"] for case in cases] and
               "stop id 3 " in err, f"{code} {err}")
     code, out, err = run(["tokenize", "--model", path], '{"text": "<｜hy_User｜> a"}\n')
@@ -174,7 +176,7 @@ def filled(count):
 
 
 def plain(dtype, *shape):
-    return dtype, list(shape), filled((shape[0] if len(shape) == 1 else shape[0] * shape[1]) * (4 if dtype == "F32" else 2))
+    return dtype, list(shape), filled(math.prod(shape) * (4 if dtype == "F32" else 2))
 
 
 def hf_matrix(kind, name, rows, columns):
@@ -236,8 +238,8 @@ def memory_of(directory):
 
 def check_memory(folder):
     """
-    A model with more layers of the same kind takes its stored bytes more, not one twentieth above them, and of those hardly
-    any is memory of the engine's own. All weights are read while loading, so that the most ever resident has them all.
+    A model with more layers of the same kind takes its stored bytes more, not one twentieth above them, and of those
+    hardly any is memory of the engine's own. All weights are read while loading, so that the most ever resident has them.
     """
     tokenizer = gguf_tokenizer(read_json(DEMO, "tokenizer.json"), "hunyuan-dense", 8064)
     kinds = {"bf16": "bf16", "fp8": "fp8", "gptq": "gptq", "GGUF BF16": BF16, "GGUF Q8_0": Q8_0, "GGUF Q4_0": Q4_0,
@@ -253,7 +255,7 @@ def check_memory(folder):
             results.append(memory_of(directory))
             shutil.rmtree(directory)
         stored, own, most = (large - small for small, large in zip(*results))
-        check(f"memory of {name}: {stored >> 20} MB more stored, {own >> 10} kB more of its own, {most >> 20} MB more at most",
+        check(f"memory of {name}: {stored >> 20} MB more stored, {own >> 10} kB more of its own, {most >> 20} MB at most",
               stored > 20 << 20 and own <= stored // 20 and stored * 9 // 10 <= most <= stored + stored // 20 and
               results[1][1] < 60 << 20, str(results))
 

@@ -6,7 +6,8 @@ import struct
 import sys
 
 F32, F16, Q4_0, Q8_0, Q4_K, Q6_K, BF16 = 0, 1, 2, 8, 12, 14, 30          # GGUF types of tensors
-GGUF_BLOCKS = {F32: (1, 4), F16: (1, 2), BF16: (1, 2), Q8_0: (32, 34), Q4_0: (32, 18), Q4_K: (256, 144), Q6_K: (256, 210)}
+GGUF_BLOCKS = {F32: (1, 4), F16: (1, 2), BF16: (1, 2), Q8_0: (32, 34), Q4_0: (32, 18), Q4_K: (256, 144),
+               Q6_K: (256, 210)}
 GGUF_TYPES = {"F32": F32, "F16": F16, "BF16": BF16}
 SIZES = {"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "I32": 4}
 
@@ -106,7 +107,8 @@ def gguf_config(config):
         f"{arch}.attention.head_count": config["num_attention_heads"],
         f"{arch}.attention.head_count_kv": config["num_key_value_heads"],
         f"{arch}.attention.key_length": head_dim, f"{arch}.attention.value_length": head_dim,
-        f"{arch}.attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]), f"{arch}.rope.freq_base": float(base),
+        f"{arch}.attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        f"{arch}.rope.freq_base": float(base),
         f"{arch}.rope.scaling.type": "none", f"{arch}.rope.scaling.factor": 1.0,
         "tokenizer.ggml.eos_token_id": config["eos_token_id"]}
 
@@ -134,7 +136,8 @@ def read_json(*path):
 def write_demo_gguf(path, demo):
     """The demo model as a GGUF file. It names the wrong end of answers, as a published one does."""
     config = read_json(demo, "config.json")
-    values = gguf_config(config) | gguf_tokenizer(read_json(demo, "tokenizer.json"), "hunyuan-dense", config["vocab_size"])
+    tokenizer = read_json(demo, "tokenizer.json")
+    values = gguf_config(config) | gguf_tokenizer(tokenizer, "hunyuan-dense", config["vocab_size"])
     values["general.name"] = "HY-MT1.5 demo"
     values["tokenizer.ggml.eos_token_id"] = 3
     penalty = read_json(demo, "generation_config.json").get("repetition_penalty", 1)

@@ -1,5 +1,5 @@
-# hymt.model names a GGUF file: the demo model in that form gives the answers that it gives itself. A file that is broken
-# is refused, and hymt_status says which.
+# hymt.model names a GGUF file: the demo model in that form gives the answers that it gives itself. A file that is
+# broken is refused, and hymt_status says which.
 use strict;
 use warnings;
 
@@ -14,7 +14,8 @@ my $folder = PostgreSQL::Test::Utils::tempdir();
 my $file = "$folder/demo.gguf";
 
 chmod 0755, $folder;
-is(system('python3', "$root/tests/engine/model_files.py", $file, "$root/models/demo"), 0, 'a GGUF file of the demo model');
+is(system('python3', "$root/tests/engine/model_files.py", $file, "$root/models/demo"), 0,
+	'a GGUF file of the demo model');
 chmod 0644, $file;
 
 my $node = hymt_node('gguf_model', model => 'demo/', conf => "hymt.engine = ''\nhymt.model = 'demo'");
@@ -24,7 +25,8 @@ my $expected = $node->safe_psql('postgres', $query);
 
 $node->append_conf('postgresql.conf', "hymt.model = '$file'");
 $node->reload;
-ok($node->poll_query_until('postgres', q{SELECT bool_and(state = 'ready' AND model = 'HY-MT1.5 demo') FROM hymt_status}),
+ok($node->poll_query_until('postgres',
+		q{SELECT bool_and(state = 'ready' AND model = 'HY-MT1.5 demo') FROM hymt_status}),
 	'the file is loaded');
 is($node->safe_psql('postgres', 'SELECT family, precision FROM hymt_status'), 'hy-mt1.5|exact',
 	'its name tells the prompts');
@@ -35,7 +37,8 @@ append_to_file("$file.cut", substr(slurp_file($file, 0), 0, 1_000_000));
 chmod 0644, "$file.cut";
 $node->append_conf('postgresql.conf', "hymt.model = '$file.cut'");
 $node->reload;
-ok($node->poll_query_until('postgres', q{SELECT bool_and(last_error LIKE '%demo.gguf.cut%truncated%') FROM hymt_status}),
+ok($node->poll_query_until('postgres',
+		q{SELECT bool_and(last_error LIKE '%demo.gguf.cut%truncated%') FROM hymt_status}),
 	'a truncated file is refused by name');
 is($node->safe_psql('postgres', $query), $expected, 'the one before goes on');
 

@@ -393,7 +393,8 @@ test_own_token_is_seen(void **state)
 
 		for (int i = 0; i < model.config.hidden; i++)
 			head[(size_t) token * (size_t) model.config.hidden + (size_t) i] = i == 0 ? 1.0f : 0.0f;
-		changed.head = (HymtTensor) {.data = head, .dtype = HYMT_DTYPE_F32, .rows = vocab, .columns = model.config.hidden};
+		changed.head = (HymtTensor) {.data = head, .dtype = HYMT_DTYPE_F32, .rows = vocab,
+			.columns = model.config.hidden};
 		other = open_device(&changed, HYMT_ISA_AUTO, 1);
 		step_sample(&step, step_add(&step, &sequence, &token, 1), HYMT_SAMPLE_TOKEN | HYMT_SAMPLE_LOGITS);
 		step.samples[0].penalty = 2.0f;

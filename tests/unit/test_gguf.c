@@ -53,7 +53,8 @@ static const struct
 	{"tokenizer.ggml.eos_token_id", 8}, {"general.alignment", 32},
 };
 
-static const char *const token_texts[] = {"a", "b", "\u0120", "1", "ab", "\u0120a", "<|user|>", "[PAD7]", "<|end|>", "[PAD9]"};
+static const char *const token_texts[] = {"a", "b", "\u0120", "1", "ab", "\u0120a", "<|user|>", "[PAD7]", "<|end|>",
+	"[PAD9]"};
 static const int32_t token_types[] = {1, 1, 1, 1, 1, 1, 4, 5, 3, 5};
 static const char *const merge_texts[] = {"a b", "\u0120 a"};
 
@@ -319,7 +320,7 @@ test_family(void **state)
 
 /* --- what is refused ---------------------------------------------------------------------------------------------- */
 
-/* Offsets from a mark to fields behind it, for the first key ("general.architecture", a string) and the fourth tensor. */
+/* Offsets from a mark to fields behind it: of the first key ("general.architecture", a string), of the fourth tensor. */
 #define FIRST_TYPE (8 + 20)
 #define FIRST_LENGTH (FIRST_TYPE + 4)
 #define TENSOR_DIMENSIONS (8 + 19)	/* behind "blk.0.attn_q.weight" */
@@ -608,8 +609,10 @@ VALUE(put_pre, put_text(file, "tokenizer.ggml.pre", "qwen9"))
 VALUE(put_tokens_integers, put_integers(file, "tokenizer.ggml.tokens", token_types, TOKENS))
 VALUE(put_types_short, put_integers(file, "tokenizer.ggml.token_type", token_types, TOKENS - 1))
 VALUE(put_types_texts, put_texts(file, "tokenizer.ggml.token_type", token_texts, TOKENS))
-VALUE(put_types_wrong, put_integers(file, "tokenizer.ggml.token_type", (const int32_t[]) {1, 1, 1, 1, 6, 1, 4, 5, 3, 5}, 10))
-VALUE(put_types_unused, put_integers(file, "tokenizer.ggml.token_type", (const int32_t[]) {5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 10))
+VALUE(put_types_wrong, put_integers(file, "tokenizer.ggml.token_type",
+	(const int32_t[]) {1, 1, 1, 1, 6, 1, 4, 5, 3, 5}, 10))
+VALUE(put_types_unused, put_integers(file, "tokenizer.ggml.token_type",
+	(const int32_t[]) {5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 10))
 VALUE(put_token_twice, put_texts(file, "tokenizer.ggml.tokens",
 	(const char *const[]) {"a", "a", "\u0120", "1", "ab", "\u0120a", "<|user|>", "[PAD7]", "<|end|>", "[PAD9]"}, 10))
 VALUE(put_merge_one, put_texts(file, "tokenizer.ggml.merges", (const char *const[]) {"ab"}, 1))
@@ -654,8 +657,8 @@ test_refuses_tokenizers(void **state)
 
 		build(&file, &bad_tokenizers[i].change);
 		ok = hymt_tokenizer_open_model(&tokenizer, write_gguf(&file), &error);
-		if (ok || error.failure != bad_tokenizers[i].failure || strstr(error.message, bad_tokenizers[i].words) == NULL ||
-			strstr(error.message, FILE_NAME) == NULL)
+		if (ok || error.failure != bad_tokenizers[i].failure ||
+			strstr(error.message, bad_tokenizers[i].words) == NULL || strstr(error.message, FILE_NAME) == NULL)
 			fail_msg("%s (%zu): expected \"%s\", got \"%s\"", bad_tokenizers[i].change.key, i, bad_tokenizers[i].words,
 					 ok ? "success" : error.message);
 	}

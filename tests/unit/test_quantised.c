@@ -24,7 +24,8 @@ static const char config[] =
 	"\"num_key_value_heads\": 1, \"head_dim\": 8, \"intermediate_size\": 24, \"vocab_size\": 10, "
 	"\"quantization_config\": %s}";
 
-static const char fp8[] = "{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\", \"ignored_layers\": [\"lm_head\"]}";
+static const char fp8[] =
+	"{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\", \"ignored_layers\": [\"lm_head\"]}";
 static const char gptq[] = "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 8, \"desc_act\": false}";
 
 #define L "model.layers.0."
@@ -156,7 +157,8 @@ static const struct
 	const char *words;
 }			bad_fp8[] = {
 	{L "mlp.down_proj.weight_scale", {"x", "F32", 0, 1, NULL}, BROKEN, "down_proj.weight_scale\" is missing"},
-	{L "mlp.down_proj.weight_scale", {L "mlp.down_proj.weight_scale", "F32", 0, 15, numbers}, BROKEN, "one for each row"},
+	{L "mlp.down_proj.weight_scale", {L "mlp.down_proj.weight_scale", "F32", 0, 15, numbers}, BROKEN,
+		"one for each row"},
 	{L "mlp.down_proj.weight_scale", {L "mlp.down_proj.weight_scale", "F32", 1, 16, NULL}, UNSUPPORTED,
 		"more than one dimension"},
 	{L "mlp.down_proj.weight_scale", {L "mlp.down_proj.weight_scale", "F32", 16, 24, NULL}, UNSUPPORTED,
@@ -260,7 +262,8 @@ test_reads_gptq(void **state)
 	hymt_model_close(&model);
 
 	open_model(&model, write_model("{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 8, "
-								   "\"checkpoint_format\": \"gptq_v2\"}", gptq_tensors, COUNT(gptq_tensors), NULL, NULL));
+								   "\"checkpoint_format\": \"gptq_v2\"}", gptq_tensors, COUNT(gptq_tensors), NULL,
+								   NULL));
 	assert_int_equal(model.layer[0].down.scales.zero_offset, 0);
 	hymt_model_close(&model);
 }
@@ -321,7 +324,7 @@ test_refuses_gptq(void **state)
 					   bad[i].failure, bad[i].words);
 }
 
-/* --- damage --------------------------------------------------------------------------------------------------------- */
+/* --- damage ------------------------------------------------------------------------------------------------------- */
 
 /* Whatever is broken in the header or the configuration, opening ends, and what is opened lies inside the file. */
 static void
