@@ -70,10 +70,15 @@ ENGINE_OPT ?= -O2 -g
 ENGINE_CFLAGS = -std=gnu11 $(ENGINE_OPT) -Wall -Wextra -Wshadow -Wmissing-prototypes -ffp-contract=off -fno-strict-aliasing \
 	-fstack-protector-strong -pthread -MMD -MP -DHYMT_VERSION='"$(EXTVERSION)"' $(ENGINE_EXTRA) \
 	$(shell $(PKG_CONFIG) --cflags libpcre2-8 jansson libutf8proc)
-ENGINE_LIBS = $(shell $(PKG_CONFIG) --libs libpcre2-8 jansson libutf8proc) -lmd -lm -pthread $(ENGINE_EXTRA)
+# SentencePiece is C++; nothing but its shim is.
+ENGINE_CXX ?= $(if $(findstring clang,$(ENGINE_CC)),clang++,g++)
+ENGINE_CXXFLAGS = -std=c++17 $(ENGINE_OPT) -Wall -Wextra -Wshadow -fno-strict-aliasing -fstack-protector-strong -pthread \
+	-MMD -MP $(ENGINE_EXTRA) $(shell $(PKG_CONFIG) --cflags sentencepiece)
+ENGINE_LIBS = $(shell $(PKG_CONFIG) --libs libpcre2-8 jansson libutf8proc) -lsentencepiece -lstdc++ -lmd -lm -pthread \
+	$(ENGINE_EXTRA)
 
 ENGINE_SOURCES = $(sort $(wildcard src/engine/*.c) $(wildcard src/protocol/*.c))
-ENGINE_OBJS = $(patsubst src/%.c,build/%.o,$(ENGINE_SOURCES))
+ENGINE_OBJS = $(patsubst src/%.c,build/%.o,$(ENGINE_SOURCES)) build/engine/sentencepiece_shim.o
 ENGINE_LIBRARY_OBJS = $(filter-out build/engine/main.o,$(ENGINE_OBJS))
 ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
 build/engine/kernels_avx2.o: ENGINE_ISA = -mavx2 -mfma -mf16c
@@ -85,6 +90,10 @@ engine: build/hymt-engine
 build/%.o: src/%.c
 	@mkdir -p $(@D)
 	$(ENGINE_CC) $(ENGINE_CFLAGS) $(ENGINE_ISA) -c -o $@ $<
+
+build/%.o: src/%.cc
+	@mkdir -p $(@D)
+	$(ENGINE_CXX) $(ENGINE_CXXFLAGS) -c -o $@ $<
 
 build/hymt-engine: $(ENGINE_OBJS)
 	$(ENGINE_CC) $(ENGINE_CFLAGS) -o $@ $^ $(ENGINE_LIBS)

@@ -48,7 +48,6 @@ SELECT hymt_translate('42', 'zh', 'en', options => '{}'), hymt_translate('42', '
 -- Not supported yet: 0A000. What is wrong besides is said first.
 SELECT hymt_translate('42', 'auto', 'en');
 SELECT hymt_translate('42', NULL, 'en');
-SELECT hymt_translate('42', 'zh', 'en', 'a context');
 SELECT hymt_translate('42', 'zh', 'en', glossary => 'a glossary');
 SELECT hymt_translate('42', 'zh', 'en', format => 'html');
 SELECT hymt_translate('42', 'zh', 'en', format => 'markdown');
@@ -61,7 +60,7 @@ SELECT hymt_translate('42', 'zh', 'en', options => '{"adapter": ""}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"adapter": null}');
 SELECT hymt_translate('42', NULL, 'no such language');
 SELECT hymt_translate('42', NULL, 'en', on_error => 'ignore');
-SELECT hymt_translate('42', 'zh', 'en', 'a context', format => 'pdf');
+SELECT hymt_translate('42', NULL, 'en', 'a context', format => 'pdf');
 
 -- Messages and hints once in full.
 \set VERBOSITY terse

@@ -70,6 +70,16 @@ SELECT translation, source_lang, status, failed_checks, finish_reason, cached, m
 	output_tokens > 0 AS output, milliseconds > 0 AS time
 FROM hymt_translate_details('Grip type', 'en-US', 'zh-CN');
 
+-- A context is asked with, for a text and for an array; an empty one is none.
+SELECT d.input_tokens > p.input_tokens + 3 AS longer, e.input_tokens = p.input_tokens AS same, d.status
+FROM hymt_translate_details('Grip type', 'en', 'zh') AS p,
+	hymt_translate_details('Grip type', 'en', 'zh', context => 'Tennis rackets and their handles') AS d,
+	hymt_translate_details('Grip type', 'en', 'zh', context => '') AS e;
+SELECT hymt_translate('42', 'en', 'zh', 'a context');
+SELECT hymt_translate(ARRAY['Grip type', 'Canopy color'], 'en', 'zh', 'A context') =
+	ARRAY[hymt_translate('Grip type', 'en', 'zh', 'A context'), hymt_translate('Canopy color', 'en', 'zh', 'A context')]
+	AS same;
+
 -- Failed translations: longer than the model's context, a language it does not know, cut short.
 SELECT repeat('nail buffers ', 3000) AS long \gset
 \set VERBOSITY sqlstate

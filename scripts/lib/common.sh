@@ -246,7 +246,7 @@ need_packages()
 
 # What the build needs; the two sides of hymt use these libraries.
 # shellcheck disable=SC2034
-build_packages=(gcc make pkg-config libc6-dev libjansson-dev libmd-dev libpcre2-dev libutf8proc-dev POSTGRES POSTGRES_DEV)
+build_packages=(gcc g++ make pkg-config libc6-dev libjansson-dev libmd-dev libpcre2-dev libsentencepiece-dev libutf8proc-dev POSTGRES POSTGRES_DEV)
 
 processors()
 {

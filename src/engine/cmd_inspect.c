@@ -1,5 +1,5 @@
 /*
- * cmd_inspect.c: `hymt-engine inspect --model DIR`: what a model directory holds and what the engine makes of it.
+ * cmd_inspect.c: `hymt-engine inspect --model PATH`: what a model's files hold and what the engine makes of it.
  *
  * Runs in the engine program, without a database. Prints "key: value" lines for people; computes nothing.
  */
@@ -16,8 +16,6 @@
 #include "tokenizer.h"
 #include "utf8.h"
 
-#define LAYER_PREFIX "model.layers."
-
 /* --- the model ---------------------------------------------------------------------------------------------------- */
 
 static void
@@ -26,10 +24,15 @@ print_architecture(const HymtModel *model)
 	const HymtConfig *config = &model->config;
 
 	printf("model: %s\n", model->name);
-	printf("directory: %s\n", model->directory);
+	if (model->gguf != NULL)
+		printf("file: %s\n", model->gguf);
+	else
+		printf("directory: %s\n", model->directory);
 	printf("family: %s (%s)\n", hymt_family_name(model->family), model->family_reason);
+	for (size_t i = 0; i < model->template_count; i++)
+		printf("prompt from hymt.json: %s\n", model->templates[i].form);
 	printf("languages: %s\n", model->languages == NULL ? "all that hymt knows" : model->languages);
-	printf("architecture: HunYuanDenseV1ForCausalLM\n");
+	printf("architecture: %s\n", hymt_architecture_name(config->architecture));
 	printf("layers: %d\n", config->layers);
 	printf("hidden: %d\n", config->hidden);
 	printf("heads: %d query, %d key-value, of %d\n", config->heads, config->kv_heads, config->head_dim);
@@ -38,70 +41,133 @@ print_architecture(const HymtModel *model)
 	printf("output head: %s\n", config->tied ? "the embedding (tied)" : "its own");
 	printf("context: %d tokens\n", config->max_position);
 	printf("rotation base: %.17g\n", config->rope_base);
+	if (config->rope_scaling == HYMT_ROPE_LINEAR)
+		printf("rotation scaling: linear, by %g\n", config->rope_factor);
+	if (config->rope_scaling == HYMT_ROPE_LLAMA3)
+		printf("rotation scaling: llama3, by %g, from %g to %g turns in %d tokens\n", config->rope_factor,
+			   config->rope_low, config->rope_high, config->rope_context);
 	printf("norm epsilon: %g\n", (double) config->norm_eps);
 	printf("repetition penalty: %g\n", (double) config->repetition_penalty);
+}
+
+/* How often each dtype occurs among some tensors, with the bytes they take. */
+typedef struct Dtypes
+{
+	size_t		count[HYMT_DTYPE_COUNT];
+	uint64_t	bytes[HYMT_DTYPE_COUNT];
+} Dtypes;
+
+static void
+count_dtype(Dtypes *dtypes, const HymtTensor *tensor)
+{
+	HymtTensorPart parts[HYMT_TENSOR_PARTS];
+	int			count = hymt_tensor_parts(tensor, parts);
+
+	dtypes->count[tensor->dtype]++;
+	for (int i = 0; i < count; i++)
+		dtypes->bytes[tensor->dtype] += parts[i].bytes;
 }
 
 static void
 print_dtypes(const HymtModel *model)
 {
-	size_t		count[HYMT_DTYPE_BF16 + 1] = {0};
+	Dtypes		dtypes = {0};
 	const char *comma = "";
 
 	for (size_t i = 0; i < model->weight_count; i++)
-		count[model->weights[i].tensor->dtype]++;
+		count_dtype(&dtypes, model->weights[i].tensor);
 	printf("dtypes: ");
-	for (int i = 0; i <= HYMT_DTYPE_BF16; i++)
-		if (count[i] > 0)
+	for (int i = 0; i < HYMT_DTYPE_COUNT; i++)
+		if (dtypes.count[i] > 0)
 		{
-			printf("%s%zu %s", comma, count[i], hymt_dtype_name((HymtDtype) i));
+			printf("%s%zu %s (%" PRIu64 " bytes)", comma, dtypes.count[i], hymt_dtype_name((HymtDtype) i),
+				   dtypes.bytes[i]);
 			comma = ", ";
 		}
 	printf("\n");
 }
 
+/* The dtypes of one kind of tensor: one name, or each with how many layers have it. */
 static void
-print_shape(const HymtWeight *weight)
+print_kind(const Dtypes *dtypes, size_t of)
 {
-	const HymtTensor *tensor = weight->tensor;
+	const char *comma = "";
+	uint64_t	bytes = 0;
 
-	if (weight->vector)
-		printf("[%" PRId64 "] %s\n", tensor->columns, hymt_dtype_name(tensor->dtype));
-	else
-		printf("[%" PRId64 ", %" PRId64 "] %s\n", tensor->rows, tensor->columns, hymt_dtype_name(tensor->dtype));
+	for (int i = 0; i < HYMT_DTYPE_COUNT; i++)
+	{
+		bytes += dtypes->bytes[i];
+		if (dtypes->count[i] == 0)
+			continue;
+		printf("%s%s", comma, hymt_dtype_name((HymtDtype) i));
+		if (dtypes->count[i] < of)
+			printf(" in %zu", dtypes->count[i]);
+		comma = ", ";
+	}
+	printf(", %" PRIu64 " bytes\n", bytes);
 }
 
-/* The layers have the same shapes, so the first one stands for all. */
+/* The layer that a tensor belongs to, or -1. */
+static int
+layer_of(const HymtModel *model, const HymtTensor *tensor)
+{
+	uintptr_t	offset = (uintptr_t) tensor - (uintptr_t) model->layer;	/* huge when it stands before */
+
+	return offset < sizeof(HymtLayer) * (size_t) model->config.layers ? (int) (offset / sizeof(HymtLayer)) : -1;
+}
+
+static void
+print_name(const char *name, int layers)
+{
+	const char *number = strstr(name, ".0.");
+
+	if (number == NULL)
+		printf("tensor: %s ", name);
+	else
+		printf("tensor: %.*s.{0..%d}%s ", (int) (number - name), name, layers - 1, number + 2);
+}
+
+/* The layers have the same shapes, so the first one stands for all; their dtypes may differ. */
+static void
+print_weight(const HymtModel *model, const HymtWeight *weight)
+{
+	const HymtTensor *tensor = weight->tensor;
+	int			layer = layer_of(model, tensor);
+	int			count = layer < 0 ? 1 : model->config.layers;
+	Dtypes		dtypes = {0};
+
+	if (layer > 0)
+		return;
+	for (int i = 0; i < count; i++)
+		count_dtype(&dtypes, (const HymtTensor *) ((const char *) tensor + sizeof(HymtLayer) * (size_t) i));
+	print_name(weight->name, count);
+	if (weight->vector)
+		printf("[%" PRId64 "] ", tensor->columns);
+	else
+		printf("[%" PRId64 ", %" PRId64 "] ", tensor->rows, tensor->columns);
+	print_kind(&dtypes, (size_t) count);
+}
+
 static void
 print_weights(const HymtModel *model)
 {
-	static const char first[] = LAYER_PREFIX "0.";
+	int			files = hymt_stored_file_count(model->files);
 
-	printf("tensors: %zu in %d file%s\n", model->weight_count, hymt_safetensors_file_count(model->files),
-		   hymt_safetensors_file_count(model->files) == 1 ? "" : "s");
+	printf("format: %s\n", model->gguf != NULL ? "GGUF" : "safetensors");
+	printf("tensors: %zu in %d file%s\n", model->weight_count, files, files == 1 ? "" : "s");
 	print_dtypes(model);
 	printf("parameters: %" PRIu64 "\n", model->parameters);
 	printf("bytes: %" PRIu64 "\n", model->stored_bytes);
 	for (size_t i = 0; i < model->weight_count; i++)
-	{
-		const HymtWeight *weight = &model->weights[i];
-
-		if (strncmp(weight->name, first, strlen(first)) == 0)
-			printf("tensor: " LAYER_PREFIX "{0..%d}.%s ", model->config.layers - 1, weight->name + strlen(first));
-		else if (strncmp(weight->name, LAYER_PREFIX, strlen(LAYER_PREFIX)) != 0)
-			printf("tensor: %s ", weight->name);
-		else
-			continue;
-		print_shape(weight);
-	}
+		print_weight(model, &model->weights[i]);
 }
 
 /* --- the tokenizer ------------------------------------------------------------------------------------------------ */
 
 static void
-print_tokenizer(const HymtTokenizer *tokenizer, const HymtConfig *config)
+print_tokenizer(const HymtTokenizer *tokenizer, const HymtModel *model)
 {
-	HymtChatTemplate chat;
+	HymtPrompts prompts;
 	HymtError	error;
 	int			vocabulary;
 	int			merges;
@@ -109,35 +175,20 @@ print_tokenizer(const HymtTokenizer *tokenizer, const HymtConfig *config)
 
 	if (tokenizer == NULL)
 	{
-		printf("tokenizer: none (no tokenizer.json)\n");
+		printf("tokenizer: none\n");
 		return;
 	}
 	hymt_tokenizer_counts(tokenizer, &vocabulary, &merges, &added);
-	printf("tokenizer: %d tokens, %d merges, %d added tokens, ids below %d\n", vocabulary, merges, added,
-		   hymt_tokenizer_size(tokenizer));
-	if (hymt_tokenizer_size(tokenizer) > config->vocab)
+	printf("tokenizer: %s, %d tokens, %d merges, %d added tokens, ids below %d\n", hymt_tokenizer_source(tokenizer),
+		   vocabulary, merges, added, hymt_tokenizer_size(tokenizer));
+	if (hymt_tokenizer_bos(tokenizer) >= 0)
+		printf("begin of prompts: id %d\n", hymt_tokenizer_bos(tokenizer));
+	if (hymt_tokenizer_text_size(tokenizer) > model->config.vocab)
 		printf("warning: the tokenizer has ids beyond the vocabulary rows\n");
-	if (hymt_chat_template_find(&chat, tokenizer, &error))
-		printf("chat template: %s\n", chat.name);
+	if (hymt_prompts_open(&prompts, model, tokenizer, &error))
+		printf("chat template: %s\n", prompts.chat_name);
 	else
 		printf("chat template: none (%s)\n", error.message);
-}
-
-/* The content of an added token; NULL when the file has none of that id. */
-static const char *
-added_content(const json_t *file, int id)
-{
-	const json_t *list = json_object_get(file, "added_tokens");
-
-	for (size_t i = 0; i < json_array_size(list); i++)
-	{
-		const json_t *token = json_array_get(list, i);
-		const json_t *number = json_object_get(token, "id");
-
-		if (json_is_integer(number) && json_integer_value(number) == id)
-			return json_string_value(json_object_get(token, "content"));
-	}
-	return NULL;
 }
 
 /* A token as the file spells it. The file is untrusted, and control characters would steer a terminal. */
@@ -163,10 +214,9 @@ print_quoted(const char *text)
 }
 
 static void
-print_stop_id(int32_t id, const HymtTokenizer *tokenizer, const json_t *file)
+print_stop_id(int32_t id, const HymtTokenizer *tokenizer)
 {
-	const char *content = added_content(file, id);
-	char	   *decoded = NULL;
+	char	   *content;
 	size_t		length = 0;
 
 	if (tokenizer == NULL)
@@ -174,40 +224,22 @@ print_stop_id(int32_t id, const HymtTokenizer *tokenizer, const json_t *file)
 		printf("stop id: %d\n", id);
 		return;
 	}
-	if (content == NULL && hymt_tokenizer_decode(tokenizer, &id, 1, &decoded, &length))
-		content = decoded;
+	content = hymt_tokenizer_added_spelling(tokenizer, id);
+	if (content == NULL && !hymt_tokenizer_decode(tokenizer, &id, 1, &content, &length))
+		content = NULL;
 	printf("stop id: %d ", id);
 	print_quoted(content == NULL ? "" : content);
 	printf(", %s\n", hymt_tokenizer_is_special(tokenizer, id) ? "a control token" : "no control token: ignored");
-	free(decoded);
-}
-
-/* tokenizer.json once more, as JSON, for the spelling of control tokens. NULL, which is no error, without one. */
-static json_t *
-read_tokenizer_file(const char *directory)
-{
-	HymtFileBytes bytes;
-	HymtError	ignored;
-	json_t	   *json;
-
-	if (!hymt_file_read(&bytes, directory, "tokenizer.json", HYMT_TOKENIZER_FILE_MAX, true, &ignored) ||
-		bytes.data == NULL)
-		return NULL;
-	json = hymt_json_object(bytes.data, bytes.length, "tokenizer.json", &ignored);
-	hymt_file_free(&bytes);
-	return json;
+	free(content);
 }
 
 static void
 print_stop_ids(const HymtModel *model, const HymtTokenizer *tokenizer)
 {
-	json_t	   *file = tokenizer == NULL ? NULL : read_tokenizer_file(model->directory);
-
 	for (int i = 0; i < model->config.stop_count; i++)
-		print_stop_id(model->config.stop_ids[i], tokenizer, file);
+		print_stop_id(model->config.stop_ids[i], tokenizer);
 	if (model->config.stop_count == 0)
 		printf("stop id: none\n");
-	json_decref(file);
 }
 
 /* Those that hymt.json assigns to languages, and whether they can be used. */
@@ -235,9 +267,9 @@ print_adapters(const HymtModel *model)
 
 /* A model without a tokenizer is complete enough to compute with; *tokenizer is then NULL. */
 static bool
-open_tokenizer(HymtTokenizer **tokenizer, const char *directory, HymtError *error)
+open_tokenizer(HymtTokenizer **tokenizer, const char *path, HymtError *error)
 {
-	return hymt_tokenizer_open_model(tokenizer, directory, error) || error->failure == HYMT_FAILURE_MODEL_MISSING;
+	return hymt_tokenizer_open_model(tokenizer, path, error) || error->failure == HYMT_FAILURE_MODEL_MISSING;
 }
 
 /* --- the command -------------------------------------------------------------------------------------------------- */
@@ -250,23 +282,23 @@ fail(const char *message)
 }
 
 static int
-inspect(const char *directory, HymtFamily family)
+inspect(const char *path, HymtFamily family)
 {
 	HymtModelOptions options = {.family = family};
 	HymtModel	model;
 	HymtTokenizer *tokenizer;
 	HymtError	error;
 
-	if (!hymt_model_open(&model, directory, &options, &error))
+	if (!hymt_model_open(&model, path, &options, &error))
 		return fail(error.message);
-	if (!open_tokenizer(&tokenizer, directory, &error))
+	if (!open_tokenizer(&tokenizer, path, &error))
 	{
 		hymt_model_close(&model);
 		return fail(error.message);
 	}
 	print_architecture(&model);
 	print_weights(&model);
-	print_tokenizer(tokenizer, &model.config);
+	print_tokenizer(tokenizer, &model);
 	print_stop_ids(&model, tokenizer);
 	print_adapters(&model);
 	printf("fingerprint: %s\n", model.fingerprint);
@@ -280,8 +312,8 @@ int
 hymt_cmd_inspect(int argc, char **argv)
 {
 	static const char usage[] =
-		"usage: hymt-engine inspect --model DIR\n"
-		"Shows what a model directory holds: prompt family and why, shapes, sizes, tokenizer, stop ids,\n"
+		"usage: hymt-engine inspect --model PATH\n"
+		"Shows what a model's files hold: prompt family and why, shapes, sizes, tokenizer, stop ids,\n"
 		"adapters for languages, fingerprint of the model without them.\n";
 	HymtOptions options;
 	int			exit_code;

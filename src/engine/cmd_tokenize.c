@@ -1,7 +1,7 @@
 /*
  * cmd_tokenize.c: hymt-engine tokenize: text to ids and back, JSON lines.
  *
- * Runs in the engine program. Needs nothing of the model but its tokenizer.json: it is how the tokenizer is compared
+ * Runs in the engine program. Needs nothing of the model but its tokenizer: it is how the tokenizer is compared
  * with a reference. Each line is answered as soon as it is there.
  */
 #include <jansson.h>
@@ -21,7 +21,7 @@ static const char usage[] =
 "Reads JSON lines, writes one line for each, in the same order:\n"
 "  {\"text\": \"...\"}   gives  {\"ids\": [...]}, without control tokens: none is added, none is found in the text\n"
 "  {\"ids\": [...]}    gives  {\"text\": \"...\"}, control tokens left out\n"
-"A request that fails gives {\"error\": \"...\"}, and exit code 1 at the end. Only tokenizer.json is read.\n";
+"A request that fails gives {\"error\": \"...\"}, and exit code 1 at the end. Only the tokenizer is read.\n";
 
 /* Each of the answering functions returns a new object, or NULL with *error set. */
 

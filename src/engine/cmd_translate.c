@@ -24,6 +24,7 @@ static const char usage[] =
 "\n"
 "  --from CODE           language of the lines: en, zh, zh-Hant, de ...\n"
 "  --to CODE             language wanted\n"
+"  --context TEXT        what the lines are about; not translated\n"
 "  --adapter DIR         LoRA adapter to translate with (default: as --adapters and the model's hymt.json say)\n"
 "  --adapters LIST       directories of adapters for languages: \"de=/path, zh>ja=/path\"\n";
 
@@ -32,6 +33,7 @@ typedef struct Translate
 	HymtEngine	engine;
 	const HymtLanguage *source;
 	const HymtLanguage *target;
+	HymtText	about;			/* --context */
 	bool		returns[WINDOW];	/* line n ends with a carriage return: n % WINDOW */
 	bool		failed;
 } Translate;
@@ -107,8 +109,8 @@ start_line(void *context, uint64_t number, const char *line, size_t length, Hymt
 		translate->returns[number % WINDOW] = true;
 		length--;
 	}
-	if (hymt_engine_submit(&translate->engine, number, translate->source->code, translate->target->code, line, length,
-						   0, NULL, &error))
+	if (hymt_engine_submit(&translate->engine, number, translate->source->code, translate->target->code,
+						   (HymtText) {line, length}, translate->about, 0, NULL, &error))
 		return true;
 	fail_line(translate, number, error.message);
 	end_line(translate, number, output);
@@ -202,8 +204,9 @@ hymt_cmd_translate(int argc, char **argv)
 	const char *to = NULL;
 	const char *adapter = NULL;
 	const char *adapters = NULL;
+	const char *about = NULL;
 	const HymtOwnOption own[] = {
-		{"from", &from}, {"to", &to}, {"adapter", &adapter}, {"adapters", &adapters}, {NULL, NULL}
+		{"from", &from}, {"to", &to}, {"context", &about}, {"adapter", &adapter}, {"adapters", &adapters}, {NULL, NULL}
 	};
 	int			code;
 	bool		done;
@@ -216,6 +219,8 @@ hymt_cmd_translate(int argc, char **argv)
 		hymt_options_close(&options);
 		return 2;
 	}
+	if (about != NULL)
+		translate.about = (HymtText) {about, strlen(about)};
 	done = translate_lines(&translate, &options, from, to, adapter, adapters);
 	done = hymt_options_close(&options) && done;
 	return done && !translate.failed ? 0 : 1;

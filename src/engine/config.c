@@ -12,7 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARCHITECTURE "HunYuanDenseV1ForCausalLM"
+static const char *const architecture_names[] = {
+	[HYMT_ARCHITECTURE_HUNYUAN] = "HunYuanDenseV1ForCausalLM",
+	[HYMT_ARCHITECTURE_LLAMA] = "LlamaForCausalLM",
+};
+
+#define ARCHITECTURES ((int) (sizeof architecture_names / sizeof architecture_names[0]))
+#define SUPPORTED "HunYuanDenseV1ForCausalLM, LlamaForCausalLM"
 
 #define MAX_HIDDEN (1 << 17)
 #define MAX_LAYERS 1024
@@ -21,6 +27,7 @@
 #define MAX_INTERMEDIATE (1 << 20)
 #define MAX_VOCAB (1 << 22)
 #define MAX_POSITION (1 << 24)
+#define MAX_FACTOR 1e6
 /* Beyond these the logits of repeated tokens are no longer compared but decided. */
 #define MIN_PENALTY 0.1f
 #define MAX_PENALTY 10.0f
@@ -110,8 +117,14 @@ read_flag(bool *flag, const Source *source, const char *key, HymtError *error)
 
 /* --- what kind of model it is ------------------------------------------------------------------------------------- */
 
+const char *
+hymt_architecture_name(HymtArchitecture architecture)
+{
+	return architecture_names[architecture];
+}
+
 static bool
-check_architecture(const Source *source, HymtError *error)
+read_architecture(HymtConfig *config, const Source *source, HymtError *error)
 {
 	const json_t *list = lookup(source, "architectures");
 	const char *found = NULL;
@@ -119,27 +132,18 @@ check_architecture(const Source *source, HymtError *error)
 	for (size_t i = 0; i < json_array_size(list); i++)
 	{
 		found = json_string_value(json_array_get(list, i));
-		if (found != NULL && strcmp(found, ARCHITECTURE) == 0)
-			return true;
+		for (int known = 0; found != NULL && known < ARCHITECTURES; known++)
+			if (strcmp(found, architecture_names[known]) == 0)
+			{
+				config->architecture = (HymtArchitecture) known;
+				return true;
+			}
 	}
 	if (found == NULL)
-		return unsupported(error, source, "architectures", "names no architecture; supported: " ARCHITECTURE);
+		return unsupported(error, source, "architectures", "names no architecture; supported: " SUPPORTED);
 	return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-					 "%s/%s: the architecture %.100s is not supported; supported: " ARCHITECTURE,
+					 "%s/%s: the architecture %.100s is not supported; supported: " SUPPORTED,
 					 source->directory, source->file, found);
-}
-
-static bool
-check_quantization(const Source *source, HymtError *error)
-{
-	const json_t *quantization = lookup(source, "quantization_config");
-	const char *method = json_string_value(json_object_get(quantization, "quant_method"));
-
-	if (quantization == NULL)
-		return true;
-	return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-					 "%s/%s: the weights are quantized (%.40s), which is not supported; use the model's bf16 release",
-					 source->directory, source->file, method == NULL ? "method not named" : method);
 }
 
 /* A flag that must have one certain value, which is also its default. */
@@ -155,18 +159,41 @@ require_flag(const Source *source, const char *key, bool required, HymtError *er
 	return true;
 }
 
+/* A number that must be 1, which is also its default. */
 static bool
-check_kind(const Source *source, HymtError *error)
+require_one(const Source *source, const char *key, HymtError *error)
+{
+	double		number = 1;
+
+	if (!read_positive(&number, source, key, 1e9, error))
+		return false;
+	return number == 1 || unsupported(error, source, key, "other than 1 is not supported");
+}
+
+/* What one architecture has and the other has not. */
+static bool
+read_parts(HymtConfig *config, const Source *source, HymtError *error)
+{
+	if (!read_flag(&config->attention_bias, source, "attention_bias", error))
+		return false;
+	if (config->architecture == HYMT_ARCHITECTURE_LLAMA)
+		return read_flag(&config->mlp_bias, source, "mlp_bias", error);
+	/* implementations do not agree on what a model without QK-norm or with mlp_bias is, and none is published */
+	config->qk_norm = true;
+	return require_flag(source, "mlp_bias", false, error) &&
+		require_flag(source, "use_qk_norm", true, error) &&
+		require_flag(source, "use_cla", false, error);
+}
+
+static bool
+read_kind(HymtConfig *config, const Source *source, HymtError *error)
 {
 	const json_t *activation = lookup(source, "hidden_act");
 	const char *name = json_string_value(activation);
 
-	if (!check_architecture(source, error) ||
-		!check_quantization(source, error) ||
-		!require_flag(source, "attention_bias", false, error) ||
-		!require_flag(source, "mlp_bias", false, error) ||
-		!require_flag(source, "use_qk_norm", true, error) ||
-		!require_flag(source, "use_cla", false, error))
+	if (!read_architecture(config, source, error) ||
+		!read_parts(config, source, error) ||
+		!require_one(source, "partial_rotary_factor", error))
 		return false;
 	if (activation != NULL && (name == NULL || strcmp(name, "silu") != 0))
 		return unsupported(error, source, "hidden_act", "other than silu is not supported");
@@ -214,12 +241,34 @@ read_sizes(HymtConfig *config, const Source *source, HymtError *error)
 
 /* --- RoPE --------------------------------------------------------------------------------------------------------- */
 
+/* A number that must be there. */
+static bool
+read_required(double *number, const Source *source, const char *key, double maximum, HymtError *error)
+{
+	if (lookup(source, key) == NULL)
+		return broken(error, source, key, "is missing");
+	return read_positive(number, source, key, maximum, error);
+}
+
+static bool
+read_llama3(HymtConfig *config, const Source *scaling, HymtError *error)
+{
+	config->rope_scaling = HYMT_ROPE_LLAMA3;
+	if (!read_required(&config->rope_factor, scaling, "factor", MAX_FACTOR, error) ||
+		!read_required(&config->rope_low, scaling, "low_freq_factor", MAX_FACTOR, error) ||
+		!read_required(&config->rope_high, scaling, "high_freq_factor", MAX_FACTOR, error) ||
+		!read_count(&config->rope_context, scaling, "original_max_position_embeddings", MAX_POSITION, false, error))
+		return false;
+	return config->rope_high > config->rope_low ||
+		broken(error, scaling, "high_freq_factor", "must be larger than low_freq_factor");
+}
+
 /*
- * Only one kind of scaling has a meaning here: "dynamic" with alpha, which raises the base at every position. "dynamic"
- * without alpha and "default" change nothing within max_position_embeddings. Any other kind would change the angles.
+ * "dynamic" has a meaning in Hunyuan's models, with alpha, which raises the base at every position. Else "dynamic", like
+ * "default", changes nothing within max_position_embeddings. Kinds that are not known here would change the angles.
  */
 static bool
-read_alpha(double *alpha, const Source *scaling, HymtError *error)
+read_scaling(HymtConfig *config, double *alpha, const Source *scaling, HymtError *error)
 {
 	const json_t *type = lookup(scaling, "rope_type");
 	const char *name;
@@ -229,13 +278,21 @@ read_alpha(double *alpha, const Source *scaling, HymtError *error)
 	name = json_string_value(type);
 	if (type == NULL)
 		return true;
-	if (name != NULL && strcmp(name, "default") == 0)
+	if (name == NULL)
+		return broken(error, scaling, "the type of rope scaling", "must be a string");
+	if (strcmp(name, "default") == 0)
 		return true;
-	if (name == NULL || strcmp(name, "dynamic") != 0)
+	if (strcmp(name, "dynamic") == 0)
+		return config->architecture != HYMT_ARCHITECTURE_HUNYUAN ||
+			read_positive(alpha, scaling, "alpha", 1e12, error);
+	if (strcmp(name, "llama3") == 0)
+		return read_llama3(config, scaling, error);
+	if (strcmp(name, "linear") != 0)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-						 "%s/%s: rope scaling of type \"%.40s\" is not supported", scaling->directory,
-						 scaling->file, name == NULL ? "" : name);
-	return read_positive(alpha, scaling, "alpha", 1e12, error);
+						 "%s/%s: rope scaling of type \"%.40s\" is not supported; supported: default, linear, dynamic, "
+						 "llama3", scaling->directory, scaling->file, name);
+	config->rope_scaling = HYMT_ROPE_LINEAR;
+	return read_required(&config->rope_factor, scaling, "factor", MAX_FACTOR, error);
 }
 
 static bool
@@ -253,7 +310,8 @@ read_rope(HymtConfig *config, const Source *source, HymtError *error)
 		return false;
 	if (!read_positive(&theta, source, "rope_theta", 1e15, error))
 		return false;
-	if (scaling.json != NULL && !read_alpha(&alpha, &scaling, error))
+	if (scaling.json != NULL &&
+		(!read_scaling(config, &alpha, &scaling, error) || !require_one(&scaling, "partial_rotary_factor", error)))
 		return false;
 	config->rope_base = theta;
 	/* a head_dim of 2 makes the exponent infinite, which the check below refuses */
@@ -262,6 +320,23 @@ read_rope(HymtConfig *config, const Source *source, HymtError *error)
 	if (!isfinite(config->rope_base) || config->rope_base < 1)
 		return broken(error, source, key, "gives an impossible rotation base");
 	return true;
+}
+
+double
+hymt_rope_frequency(const HymtConfig *config, int index)
+{
+	double		frequency = pow(config->rope_base, -2.0 * index / config->head_dim);
+	double		turns;
+	double		share;
+
+	if (config->rope_scaling == HYMT_ROPE_PLAIN)
+		return frequency;
+	if (config->rope_scaling == HYMT_ROPE_LINEAR)
+		return frequency / config->rope_factor;
+	turns = config->rope_context * frequency / (2 * M_PI);
+	share = (turns - config->rope_low) / (config->rope_high - config->rope_low);
+	share = share < 0 ? 0 : share > 1 ? 1 : share;
+	return (1 - share) * frequency / config->rope_factor + share * frequency;
 }
 
 /* --- stop ids ----------------------------------------------------------------------------------------------------- */
@@ -304,9 +379,13 @@ read_stop_ids(HymtConfig *config, const Source *source, HymtError *error)
 static bool
 read_config(HymtConfig *config, const Source *source, HymtError *error)
 {
-	double		eps = 1e-5;
+	double		eps;
 
-	if (!check_kind(source, error) ||
+	if (!read_kind(config, source, error))
+		return false;
+	eps = config->architecture == HYMT_ARCHITECTURE_LLAMA ? 1e-6 : 1e-5;
+	if (!hymt_quantization_read(&config->quantization, lookup(source, "quantization_config"), source->directory,
+								source->file, error) ||
 		!read_sizes(config, source, error) ||
 		!read_rope(config, source, error) ||
 		!read_positive(&eps, source, "rms_norm_eps", 1, error) ||
@@ -361,7 +440,7 @@ hymt_config_read(HymtConfig *config, const char *directory, const HymtModelTexts
 {
 	memset(config, 0, sizeof *config);
 	config->repetition_penalty = 1;
-	if (!read_text(config, read_config, directory, "config.json", &texts->config, error))
+	if (!read_text(config, read_config, directory, texts->config_name, &texts->config, error))
 		return false;
 	return texts->generation.data == NULL ||
 		read_text(config, read_generation, directory, "generation_config.json", &texts->generation, error);

@@ -34,15 +34,40 @@ report_model(void *context, int percent, const char *phase)
 static bool
 open_tokenizer(HymtEngine *engine, HymtError *error)
 {
-	if (!hymt_tokenizer_open_model(&engine->tokenizer, engine->model.directory, error))
+	if (!hymt_tokenizer_open_model(&engine->tokenizer, engine->model.path, error))
 		return false;
 	/* An id without a row of the embedding could not be computed. */
-	if (hymt_tokenizer_size(engine->tokenizer) > engine->model.config.vocab)
+	if (hymt_tokenizer_text_size(engine->tokenizer) > engine->model.config.vocab)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN,
-						 "%s/tokenizer.json has ids up to %d, but the model's vocab_size is %d",
-						 engine->model.directory, hymt_tokenizer_size(engine->tokenizer) - 1,
+						 "the tokenizer of \"%s\" has ids up to %d, but the model's vocab_size is %d",
+						 engine->model.path, hymt_tokenizer_text_size(engine->tokenizer) - 1,
 						 engine->model.config.vocab);
 	return true;
+}
+
+/*
+ * A GGUF file names one or two of the ids that a generation_config.json lists, and some name a wrong one (a Hy-MT2 file
+ * ends at "$"): the control tokens that end answers in the known vocabularies are added.
+ */
+static void
+add_known_ends(HymtEngine *engine)
+{
+	static const char *const contents[] = {
+		"<|eos|>", "<|extra_5|>", "<|endoftext|>",
+		"<｜hy_place▁holder▁no▁2｜>", "<｜hy_end▁of▁sentence｜>",
+		"<｜hy_EOT｜>"
+	};
+
+	for (size_t i = 0; i < sizeof(contents) / sizeof(contents[0]); i++)
+	{
+		int32_t		id = hymt_tokenizer_added_id(engine->tokenizer, contents[i]);
+		bool		known = id < 0 || !hymt_tokenizer_is_special(engine->tokenizer, id);
+
+		for (int s = 0; s < engine->stop_count; s++)
+			known = known || engine->stop_ids[s] == id;
+		if (!known && engine->stop_count < HYMT_MAX_STOP_IDS)
+			engine->stop_ids[engine->stop_count++] = id;
+	}
 }
 
 /*
@@ -63,10 +88,12 @@ choose_stop_ids(HymtEngine *engine, HymtError *error)
 			fprintf(stderr, "hymt-engine: stop id %d of model \"%s\" is no control token of its tokenizer: ignored\n",
 					config->stop_ids[i], engine->model.name);
 	}
+	if (engine->model.gguf != NULL)
+		add_known_ends(engine);
 	if (engine->stop_count == 0)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN,
 						 "none of the stop ids (eos_token_id) of \"%s\" is a control token of its tokenizer",
-						 engine->model.directory);
+						 engine->model.path);
 	return true;
 }
 
@@ -77,6 +104,8 @@ open_device(HymtEngine *engine, const HymtEngineOptions *options, HymtError *err
 
 	/* The embedding may have more rows than there are tokens; those must never be chosen. */
 	device.token_limit = hymt_tokenizer_size(engine->tokenizer);
+	if (device.token_limit > engine->model.config.vocab)
+		device.token_limit = engine->model.config.vocab;
 	engine->ops = &hymt_device_cpu;
 	engine->device = engine->ops->open(&engine->model, &device, error);
 	return engine->device != NULL;
@@ -233,15 +262,9 @@ tell_fingerprint(const HymtEngine *engine, char fingerprint[65], int32_t adapter
 static bool
 open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *error)
 {
-	if (engine->model.family == HYMT_FAMILY_UNKNOWN)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-						 "nothing in \"%s\" tells which prompts the model was trained with; "
-						 "name the family (%s, %s or %s)", engine->model.directory,
-						 hymt_family_name(HYMT_FAMILY_HUNYUAN_MT), hymt_family_name(HYMT_FAMILY_HY_MT15),
-						 hymt_family_name(HYMT_FAMILY_HY_MT2));
 	report(options, 90, "reading tokenizer");
 	if (!open_tokenizer(engine, error) ||
-		!hymt_chat_template_find(&engine->chat, engine->tokenizer, error) ||
+		!hymt_prompts_open(&engine->prompts, &engine->model, engine->tokenizer, error) ||
 		!choose_stop_ids(engine, error) ||
 		!check_room(engine, options, error) ||
 		!read_adapters(engine, options, error))
@@ -381,12 +404,13 @@ cap_answer(const HymtEngine *engine, const HymtLanguage *target, size_t prompt_t
 }
 
 bool
-hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang, const char *text,
-				   size_t length, int max_new, const char *adapter, HymtError *error)
+hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang, HymtText text,
+				   HymtText context, int max_new, const char *adapter, HymtError *error)
 {
 	const char *directory = NULL;
 	const HymtLanguage *source = find_language(engine, source_lang, error);
 	const HymtLanguage *target = source != NULL ? find_language(engine, target_lang, error) : NULL;
+	HymtPromptRequest wanted = {.source = source, .target = target, .text = text, .context = context};
 	HymtIds		prompt = {0};
 	size_t		text_tokens = 0;
 	HymtSequenceRequest request = {0};
@@ -395,8 +419,8 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 	if (source == NULL || target == NULL)
 		return false;
 	done = choose_adapter(engine, adapter, source, target, &directory, error) &&
-		hymt_prompt_encode(engine->model.family, &engine->chat, engine->tokenizer, source, target, text, length,
-							  (size_t) context_of(engine), &prompt, &text_tokens, error) &&
+		hymt_prompt_encode(&engine->prompts, engine->tokenizer, &wanted, (size_t) context_of(engine), &prompt,
+						   &text_tokens, error) &&
 		cap_answer(engine, target, prompt.count, text_tokens, max_new, &request.max_new, error);
 	if (done)
 	{

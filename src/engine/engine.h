@@ -39,7 +39,7 @@ typedef struct HymtEngine
 {
 	HymtModel	model;
 	HymtTokenizer *tokenizer;
-	HymtChatTemplate chat;
+	HymtPrompts prompts;
 	const HymtDeviceOps *ops;
 	HymtDevice *device;
 	HymtScheduler *scheduler;
@@ -64,14 +64,15 @@ extern const HymtLanguage *hymt_engine_language(const HymtEngine *engine, const 
 
 /*
  * Start a translation. `id` comes back in the answer; the codes must be canonical. Fails with LANGUAGE, TOO_LONG (never
- * a cut), BAD_TEXT, NO_MEMORY, MODEL_UNSUPPORTED (no prompt for its family), ADAPTER (that of the languages cannot be
- * used), INTERNAL (a pattern of the tokenizer gave up on the text).
- * adapter: the name of one in options.adapters; NULL or empty: that of the languages.
+ * a cut), BAD_TEXT, NO_MEMORY, UNSUPPORTED (the model has no prompt with a context), ADAPTER (that of the languages
+ * cannot be used), INTERNAL (a pattern of the tokenizer gave up on the text).
+ * context: not translated; data NULL: none. adapter: the name of one in options.adapters; NULL or empty: that of the
+ * languages.
  * max_new 0: max(64, ratio of the target language × tokens of the text), at most what the context leaves, which must be
  * at least 16.
  */
 extern bool hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang,
-							   const char *text, size_t length, int max_new, const char *adapter, HymtError *error);
+							   HymtText text, HymtText context, int max_new, const char *adapter, HymtError *error);
 
 typedef struct HymtTranslation
 {

@@ -3,9 +3,11 @@
  *
  * Runs in the engine program. Owns nothing. The weights do not tell the family (HY-MT1.5 and Hy-MT2 have the same
  * shapes and tokenizer), and the wrong prompts give worse answers without any sign of it. So it is taken from, in this
- * order: hymt.json; the caller's wish (a setting); the README's base_model, then its title; the folder's name. What
- * decided is kept in words, to be logged and shown.
+ * order: hymt.json; the caller's wish (a setting); a GGUF file's general.name; the README's base_model, then its title;
+ * the names of the GGUF file and the folder. What decided is kept in words, to be logged and shown.
  */
+#define _GNU_SOURCE				/* strcasestr */
+
 #include "model_parts.h"
 
 #include <ctype.h>
@@ -15,7 +17,9 @@
 #include <strings.h>
 
 #include "../protocol/languages.h"
+#include "gguf.h"
 #include "options.h"
+#include "prompts.h"
 #include "utf8.h"
 
 #define README_LIMIT (1024 * 1024)
@@ -27,6 +31,9 @@ static const char *const family_names[] = {
 	[HYMT_FAMILY_HUNYUAN_MT] = "hunyuan-mt",
 	[HYMT_FAMILY_HY_MT15] = "hy-mt1.5",
 	[HYMT_FAMILY_HY_MT2] = "hy-mt2",
+	[HYMT_FAMILY_ALMA] = "alma",
+	[HYMT_FAMILY_TOWER] = "tower-instruct",
+	[HYMT_FAMILY_TEMPLATES] = "templates",
 };
 
 #define FAMILY_COUNT ((int) (sizeof family_names / sizeof family_names[0]))
@@ -40,7 +47,7 @@ hymt_family_name(HymtFamily family)
 HymtFamily
 hymt_family_find(const char *name)
 {
-	for (int i = HYMT_FAMILY_UNKNOWN + 1; i < FAMILY_COUNT; i++)
+	for (int i = HYMT_FAMILY_UNKNOWN + 1; i < HYMT_FAMILY_TEMPLATES; i++)
 		if (strcasecmp(name, family_names[i]) == 0)
 			return (HymtFamily) i;
 	return HYMT_FAMILY_UNKNOWN;
@@ -75,7 +82,20 @@ has_version(const char *text, const char *version)
 		!(text[length] == '.' && isdigit((unsigned char) text[length + 1]));
 }
 
-/* The family whose name begins exactly at `text`. */
+/* Families of Llama models. X-ALMA, and what ALMA was made of, have other prompts or none. */
+static HymtFamily
+llama_family_at(const char *text, const char *start)
+{
+	const char *rest = skip_word(text, "alma");
+	bool		other = text - start >= 2 && tolower((unsigned char) text[-2]) == 'x' && is_separator(text[-1]);
+
+	if (rest != NULL && (!isalnum((unsigned char) text[4]) || isdigit((unsigned char) text[4])))
+		return other || strcasestr(rest, "pretrain") != NULL ? HYMT_FAMILY_UNKNOWN : HYMT_FAMILY_ALMA;
+	rest = skip_word(text, "tower");
+	return rest != NULL && skip_word(rest, "instruct") != NULL ? HYMT_FAMILY_TOWER : HYMT_FAMILY_UNKNOWN;
+}
+
+/* The family of Hunyuan's models whose name begins exactly at `text`. */
 static HymtFamily
 family_at(const char *text)
 {
@@ -99,9 +119,9 @@ family_at(const char *text)
 	return HYMT_FAMILY_HUNYUAN_MT;
 }
 
-/* The one family that a text names; UNKNOWN when it names none or several. */
+/* The one family of this architecture that a text names; UNKNOWN when it names none or several. */
 static HymtFamily
-family_in(const char *text)
+family_in(const char *text, HymtArchitecture architecture)
 {
 	HymtFamily	found = HYMT_FAMILY_UNKNOWN;
 
@@ -110,7 +130,7 @@ family_in(const char *text)
 		HymtFamily	family = HYMT_FAMILY_UNKNOWN;
 
 		if (at == text || !isalnum((unsigned char) at[-1]))
-			family = family_at(at);
+			family = architecture == HYMT_ARCHITECTURE_LLAMA ? llama_family_at(at, text) : family_at(at);
 		if (family == HYMT_FAMILY_UNKNOWN)
 			continue;
 		if (found != HYMT_FAMILY_UNKNOWN && found != family)
@@ -243,6 +263,33 @@ folder_name(char name[LINE_BYTES], const char *directory)
 	free(path);
 }
 
+/* All names that a model's files have. Empty when absent. */
+typedef struct Names
+{
+	char		gguf_name[LINE_BYTES];	/* general.name */
+	Readme		readme;
+	char		file[LINE_BYTES];	/* of the GGUF file */
+	char		folder[LINE_BYTES];
+} Names;
+
+static void
+read_names(Names *names, const HymtModel *model)
+{
+	const HymtGgufValue *value = NULL;
+	HymtJsonText text = {"", 0};
+
+	memset(names, 0, sizeof *names);
+	read_readme(&names->readme, model->directory);
+	folder_name(names->folder, model->directory);
+	if (model->gguf == NULL)
+		return;
+	snprintf(names->file, sizeof names->file, "%s", hymt_path_last(model->gguf));
+	value = hymt_gguf_value(hymt_stored_gguf(model->files), "general.name");
+	if (value != NULL && hymt_gguf_text(value, &text))
+		snprintf(names->gguf_name, sizeof names->gguf_name, "%.*s",
+				 (int) (text.length < LINE_BYTES ? text.length : LINE_BYTES - 1), text.data);
+}
+
 /* Replace a malloc'ed string. */
 static bool
 set_string(char **string, const char *value, HymtError *error)
@@ -323,9 +370,52 @@ read_prompts(HymtModel *model, const json_t *prompts, HymtError *error)
 	family = hymt_family_find(name);
 	if (family == HYMT_FAMILY_UNKNOWN)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN,
-						 "%s/hymt.json: unknown prompt family \"%.40s\" (known: hunyuan-mt, hy-mt1.5, hy-mt2)",
+						 "%s/hymt.json: unknown prompt family \"%.40s\" (known: " HYMT_FAMILY_NAMES ")",
 						 model->directory, name);
 	return set_family(model, family, "hymt.json", "", error);
+}
+
+static bool
+add_template(HymtModel *model, const char *form, const json_t *value, HymtError *error)
+{
+	HymtTemplate *template = &model->templates[model->template_count];
+	const char *text = json_string_value(value);
+	char		problem[HYMT_TEMPLATE_PROBLEM];
+
+	if (text == NULL || strlen(text) < json_string_length(value))
+		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s/hymt.json: the template \"%.40s\" must be a string",
+						 model->directory, form);
+	if (!hymt_template_check(form, text, problem))
+		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s/hymt.json: the template \"%.40s\" %s",
+						 model->directory, form, problem);
+	template->form = strdup(form);
+	template->text = strdup(text);
+	model->template_count++;
+	return (template->form != NULL && template->text != NULL) ||
+		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
+}
+
+/* Texts by form. They complete or replace those of a family; when none is named, they are all there is. */
+static bool
+read_templates(HymtModel *model, json_t *templates, HymtError *error)
+{
+	const char *form;
+	json_t	   *text;
+	bool		plain = false;
+
+	if (!json_is_object(templates) || json_object_size(templates) == 0)
+		return broken(error, model, "templates must be an object of texts");
+	model->templates = calloc(json_object_size(templates), sizeof *model->templates);
+	if (model->templates == NULL)
+		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
+	json_object_foreach(templates, form, text)
+	{
+		if (!add_template(model, form, text, error))
+			return false;
+		plain = plain || strncmp(form, "plain", 5) == 0;
+	}
+	return !plain || model->family != HYMT_FAMILY_UNKNOWN ||
+		set_family(model, HYMT_FAMILY_TEMPLATES, "hymt.json", "", error);
 }
 
 static bool
@@ -334,9 +424,12 @@ read_settings(HymtModel *model, const json_t *settings, HymtError *error)
 	const json_t *prompts = json_object_get(settings, "prompts");
 	const json_t *languages = json_object_get(settings, "languages");
 	const json_t *name = json_object_get(settings, "name");
+	json_t	   *templates = json_object_get(settings, "templates");
 	const json_t *adapters = json_object_get(settings, "adapters");
 
 	if (prompts != NULL && !read_prompts(model, prompts, error))
+		return false;
+	if (templates != NULL && !read_templates(model, templates, error))
 		return false;
 	if (languages != NULL && !read_languages(model, languages, error))
 		return false;
@@ -370,14 +463,27 @@ read_hymt_json(HymtModel *model, const HymtFileBytes *bytes, HymtError *error)
 /* --- all together ------------------------------------------------------------------------------------------------- */
 
 static bool
-guess_family(HymtModel *model, const Readme *readme, const char *folder, HymtError *error)
+guess_family(HymtModel *model, const Names *names, HymtError *error)
 {
-	if (family_in(readme->base_model) != HYMT_FAMILY_UNKNOWN)
-		return set_family(model, family_in(readme->base_model), "README.md: base_model: ", readme->base_model, error);
-	if (family_in(readme->title) != HYMT_FAMILY_UNKNOWN)
-		return set_family(model, family_in(readme->title), "README.md: title: ", readme->title, error);
-	if (family_in(folder) != HYMT_FAMILY_UNKNOWN)
-		return set_family(model, family_in(folder), "folder name: ", folder, error);
+	const struct
+	{
+		const char *what;
+		const char *name;
+	}			hints[] = {
+		{"general.name: ", names->gguf_name},
+		{"README.md: base_model: ", names->readme.base_model},
+		{"README.md: title: ", names->readme.title},
+		{"file name: ", names->file},
+		{"folder name: ", names->folder},
+	};
+
+	for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
+	{
+		HymtFamily	family = family_in(hints[i].name, model->config.architecture);
+
+		if (family != HYMT_FAMILY_UNKNOWN)
+			return set_family(model, family, hints[i].what, hints[i].name, error);
+	}
 	return set_family(model, HYMT_FAMILY_UNKNOWN, "neither hymt.json, a setting, README.md nor the folder's name tells",
 					  "", error);
 }
@@ -385,13 +491,12 @@ guess_family(HymtModel *model, const Readme *readme, const char *folder, HymtErr
 bool
 hymt_family_detect(HymtModel *model, const HymtModelTexts *texts, HymtFamily wish, HymtError *error)
 {
-	char		folder[LINE_BYTES];
-	Readme		readme;
+	Names		names;
+	const char *name;
 
 	if (texts->hymt.data != NULL && !read_hymt_json(model, &texts->hymt, error))
 		return false;
-	read_readme(&readme, model->directory);
-	folder_name(folder, model->directory);
+	read_names(&names, model);
 	/* whoever asked for a family should know why another one's prompts are used */
 	if (model->family != HYMT_FAMILY_UNKNOWN && wish != HYMT_FAMILY_UNKNOWN && wish != model->family)
 		hymt_complain("the prompt family that was asked for, %s, is ignored: the model's hymt.json says %s",
@@ -399,10 +504,11 @@ hymt_family_detect(HymtModel *model, const HymtModelTexts *texts, HymtFamily wis
 	if (model->family == HYMT_FAMILY_UNKNOWN && wish != HYMT_FAMILY_UNKNOWN &&
 		!set_family(model, wish, "setting", "", error))
 		return false;
-	if (model->family == HYMT_FAMILY_UNKNOWN && !guess_family(model, &readme, folder, error))
+	if (model->family == HYMT_FAMILY_UNKNOWN && !guess_family(model, &names, error))
 		return false;
 	if (model->name != NULL)
 		return true;
-	return set_string(&model->name, presentable(readme.title) ? readme.title : presentable(folder) ? folder : "model",
-					  error);
+	name = presentable(names.gguf_name) ? names.gguf_name : presentable(names.readme.title) ? names.readme.title :
+		presentable(names.file) ? names.file : presentable(names.folder) ? names.folder : "model";
+	return set_string(&model->name, name, error);
 }

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,6 +24,14 @@ hymt_path_join(const char *directory, const char *file)
 	if (path != NULL)
 		snprintf(path, size, "%s%s%s", directory, length > 0 && directory[length - 1] == '/' ? "" : "/", file);
 	return path;
+}
+
+const char *
+hymt_path_last(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash == NULL ? path : slash + 1;
 }
 
 bool
@@ -73,6 +82,33 @@ hymt_file_open(const char *path, uint64_t *size, HymtError *error)
 	}
 	close(fd);
 	return -1;
+}
+
+const unsigned char *
+hymt_file_map(const char *path, size_t minimum, const char *kind, uint64_t *size, HymtError *error)
+{
+	int			fd = hymt_file_open(path, size, error);
+	void	   *map;
+	int			number;
+
+	if (fd < 0)
+		return NULL;
+	if (*size < minimum || *size > SIZE_MAX)
+	{
+		close(fd);
+		hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s: %llu bytes cannot be a %s file", path,
+				  (unsigned long long) *size, kind);
+		return NULL;
+	}
+	map = mmap(NULL, (size_t) *size, PROT_READ, MAP_SHARED, fd, 0);
+	number = errno;
+	close(fd);					/* the mapping stays */
+	if (map == MAP_FAILED)
+	{
+		hymt_fail_errno(error, number, path);
+		return NULL;
+	}
+	return map;
 }
 
 /* Read `length` bytes; a file that ends earlier has been truncated since its size was asked for. */

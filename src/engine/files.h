@@ -24,6 +24,9 @@ typedef struct HymtFileBytes
 /* "directory/file", malloc'ed, the caller frees it; NULL when memory is out. */
 extern char *hymt_path_join(const char *directory, const char *file);
 
+/* What stands behind the last slash of a path. */
+extern const char *hymt_path_last(const char *path);
+
 /* Sets *error from an errno that came of opening or reading `path`; returns false. */
 extern bool hymt_fail_errno(HymtError *error, int number, const char *path);
 
@@ -32,6 +35,13 @@ extern bool hymt_fail_errno(HymtError *error, int number, const char *path);
  * MODEL_MISSING when there is no such file, MODEL_UNREADABLE for everything else, a directory or pipe included.
  */
 extern int	hymt_file_open(const char *path, uint64_t *size, HymtError *error);
+
+/*
+ * Map a regular file read-only. It is MODEL_BROKEN when it has fewer than `minimum` bytes (more than 0); `kind` names
+ * what it should be. The caller gives the address and *size to munmap(). NULL on failure.
+ */
+extern const unsigned char *hymt_file_map(const char *path, size_t minimum, const char *kind, uint64_t *size,
+										  HymtError *error);
 
 /*
  * Read a whole file of `directory`. A file larger than `limit` bytes is MODEL_BROKEN: no sane one comes near it.

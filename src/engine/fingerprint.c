@@ -5,9 +5,12 @@
  * machine (no path, no time, no sharding in it) and differ as soon as an answer could differ. It is a SHA-256 over
  *
  *      a version line of this scheme
- *      config.json, generation_config.json, hymt.json, tokenizer.json: presence, length, bytes
+ *      config.json, generation_config.json, hymt.json, tokenizer.json: presence, length, bytes; where there is a
+ *      tokenizer.model, the same of it and of the files that say more about it; of a GGUF file hymt.json, its
+ *      metadata, and what they say in the words of the other files
  *      the prompt family, which may come from elsewhere than the files and changes every answer
- *      for each weight in use, by name: name, dtype, shape, and up to 16 blocks of 4 KiB spread evenly over its data
+ *      for each weight in use, by name: name, dtype, shape, and up to 16 blocks of 4 KiB spread evenly over its data;
+ *      the same of the scales, zeros and groups that a quantised one has beside its data
  *
  * The weights are sampled because hashing 15 GB at each start would take longer than loading them. Another training
  * run, a fine-tune or a merged adapter changes nearly all elements of the matrices it touches, so the sample sees it;
@@ -23,6 +26,8 @@
 #include <sha2.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "gguf.h"
 
 #define SCHEME "hymt fingerprint 1\n"
 #define BLOCKS 16
@@ -80,34 +85,94 @@ static void
 add_weight(SHA2_CTX *hash, const HymtWeight *weight)
 {
 	const HymtTensor *tensor = weight->tensor;
-	const unsigned char *data = tensor->data;
 	const char *dtype = hymt_dtype_name(tensor->dtype);
-	uint64_t	bytes = (uint64_t) tensor->rows * (uint64_t) tensor->columns * hymt_dtype_size(tensor->dtype);
+	HymtTensorPart parts[HYMT_TENSOR_PARTS];
+	int			count = hymt_tensor_parts(tensor, parts);
 
 	add_part(hash, weight->name, strlen(weight->name));
 	add_part(hash, dtype, strlen(dtype));
 	add_number(hash, weight->vector ? 1 : 2);
 	add_number(hash, (uint64_t) tensor->rows);
 	add_number(hash, (uint64_t) tensor->columns);
-	add_sample(hash, data, bytes, BLOCKS);
+	add_sample(hash, parts[0].data, parts[0].bytes, BLOCKS);
+	if (count > 1)
+		add_part(hash, hymt_dtype_name(tensor->scales.dtype), strlen(hymt_dtype_name(tensor->scales.dtype)));
+	for (int i = 1; i < count; i++)
+	{
+		add_number(hash, parts[i].bytes);
+		add_sample(hash, parts[i].data, parts[i].bytes, BLOCKS);
+	}
+}
+
+/* tokenizer.json, or what a GGUF file has in its place: all that it holds besides weights. */
+static bool
+add_tokenizer(SHA2_CTX *hash, const HymtModel *model, HymtError *error)
+{
+	HymtFileBytes tokenizer;
+	size_t		length;
+	const unsigned char *header;
+
+	if (model->gguf != NULL)
+	{
+		header = hymt_gguf_header(hymt_stored_gguf(model->files), &length);
+		add_part(hash, header, length);
+		return true;
+	}
+	if (!hymt_file_read(&tokenizer, model->directory, "tokenizer.json", HYMT_TOKENIZER_FILE_MAX, true, error))
+		return false;
+	add_text(hash, &tokenizer);
+	hymt_file_free(&tokenizer);
+	return true;
+}
+
+static bool
+add_file(SHA2_CTX *hash, const char *directory, const char *file, bool *present, HymtError *error)
+{
+	HymtFileBytes bytes;
+
+	if (!hymt_file_read(&bytes, directory, file, HYMT_TOKENIZER_FILE_MAX, true, error))
+		return false;
+	*present = bytes.data != NULL;
+	add_text(hash, &bytes);
+	hymt_file_free(&bytes);
+	return true;
+}
+
+/* A SentencePiece model and what stands beside it. Without one, nothing is added. */
+static bool
+add_sentencepiece(SHA2_CTX *hash, const char *directory, HymtError *error)
+{
+	static const char *const files[] = {"added_tokens.json", "special_tokens_map.json", "tokenizer_config.json"};
+	SHA2_CTX	before = *hash;
+	bool		present;
+
+	if (!add_file(hash, directory, "tokenizer.model", &present, error))
+		return false;
+	if (!present)
+	{
+		*hash = before;
+		return true;
+	}
+	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+		if (!add_file(hash, directory, files[i], &present, error))
+			return false;
+	return true;
 }
 
 bool
 hymt_fingerprint(HymtModel *model, const HymtModelTexts *texts, HymtError *error)
 {
 	const char *family = hymt_family_name(model->family);
-	HymtFileBytes tokenizer;
 	SHA2_CTX	hash;
 
-	if (!hymt_file_read(&tokenizer, model->directory, "tokenizer.json", HYMT_TOKENIZER_FILE_MAX, true, error))
-		return false;
 	SHA256Init(&hash);
 	add(&hash, SCHEME, strlen(SCHEME));
 	add_text(&hash, &texts->config);
 	add_text(&hash, &texts->generation);
 	add_text(&hash, &texts->hymt);
-	add_text(&hash, &tokenizer);
-	hymt_file_free(&tokenizer);
+	if (!add_tokenizer(&hash, model, error) ||
+		(model->gguf == NULL && !add_sentencepiece(&hash, model->directory, error)))
+		return false;
 	add_part(&hash, family, strlen(family));
 	add_number(&hash, model->weight_count);
 	for (size_t i = 0; i < model->weight_count; i++)

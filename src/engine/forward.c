@@ -205,6 +205,14 @@ project_residual(HymtForward *forward, const float *in, size_t in_stride, const 
 	});
 }
 
+/* Adds elements first … first + count - 1 of a bias, if the model has it. */
+static void
+add_bias(const HymtForward *forward, float *x, const HymtTensor *bias, int64_t first, int count)
+{
+	if (bias->data != NULL)
+		forward->kernels->add_vector(x, bias, first, count);
+}
+
 /* normed → gate = silu(gate) * up, some columns */
 static void
 work_gate_up(void *context, int item, int thread)
@@ -236,6 +244,8 @@ work_gate_up(void *context, int item, int thread)
 	{
 		size_t		at = (size_t) row * forward->inner_stride + (size_t) first;
 
+		add_bias(forward, forward->gate + at, &forward->layer->gate_bias, first, (int) job.count);
+		add_bias(forward, forward->up + at, &forward->layer->up_bias, first, (int) job.count);
 		forward->kernels->swiglu(forward->gate + at, forward->up + at, (int) job.count);
 	}
 }
@@ -296,9 +306,7 @@ row_embed(HymtForward *forward, int row, const void *unused)
 		return;
 	}
 	assert(token >= 0 && token < embedding->rows);
-	forward->kernels->widen(x, (const char *) embedding->data +
-							(size_t) token * (size_t) embedding->columns * hymt_dtype_size(embedding->dtype),
-							embedding->dtype, (int) embedding->columns);
+	forward->kernels->widen(x, embedding, token);
 }
 
 static void
@@ -308,6 +316,13 @@ row_norm(HymtForward *forward, int row, const void *weight)
 
 	forward->kernels->rms_norm(forward->normed + at, forward->x + at, weight, forward->config->hidden,
 							   forward->config->norm_eps);
+}
+
+/* The bias of a product that was added to the residual stream. */
+static void
+row_add(HymtForward *forward, int row, const void *bias)
+{
+	forward->kernels->add_vector(forward->x + (size_t) row * forward->hidden_stride, bias, 0, forward->config->hidden);
 }
 
 /* The keys of a row's position in one KV head of the present layer; the values stand kv_heads blocks further. */
@@ -342,9 +357,12 @@ row_positions(HymtForward *forward, int row, const void *unused)
 	int			slot = r->position % HYMT_PAGE_TOKENS;
 	float	   *q = forward->qkv + (size_t) row * forward->qkv_stride;
 	float	   *k = q + forward->q_width;
-	const float *v = k + forward->kv_width;
+	float	   *v = k + forward->kv_width;
 
 	(void) unused;
+	add_bias(forward, q, &forward->layer->q_bias, 0, forward->q_width);
+	add_bias(forward, k, &forward->layer->k_bias, 0, forward->kv_width);
+	add_bias(forward, v, &forward->layer->v_bias, 0, forward->kv_width);
 	for (int h = 0; h < config->heads; h++)
 		rotate_and_norm(forward, q + h * head_dim, r->position, &forward->layer->q_norm);
 	for (int h = 0; h < config->kv_heads; h++)
@@ -567,10 +585,14 @@ hymt_forward_run(HymtForward *forward, const HymtPlan *plan, const int32_t *toke
 		for_rows(forward, rows, row_positions, NULL);
 		attend(forward);
 		project_residual(forward, forward->mixed, forward->mixed_stride, &layer->o, HYMT_LINEAR_O);
+		if (layer->o_bias.data != NULL)
+			for_rows(forward, rows, row_add, &layer->o_bias);
 
 		for_rows(forward, rows, row_norm, &layer->post_norm);
 		gate_up(forward);
 		project_residual(forward, forward->gate, forward->inner_stride, &layer->down, HYMT_LINEAR_DOWN);
+		if (layer->down_bias.data != NULL)
+			for_rows(forward, rows, row_add, &layer->down_bias);
 	}
 	sample_rows(forward);
 }
@@ -631,7 +653,7 @@ take_all(HymtForward *forward)
 		(forward->some_logits = take(forward, threads * samples * HEAD_COLUMNS, f)) != NULL;
 }
 
-/* The pair (i, i + head_dim / 2) turns by position * base^(-2 i / head_dim). */
+/* The pair (i, i + head_dim / 2) turns by position * frequency. */
 static void
 fill_angles(HymtForward *forward)
 {
@@ -639,7 +661,7 @@ fill_angles(HymtForward *forward)
 
 	for (int i = 0; i < half; i++)
 	{
-		double		frequency = pow(forward->config->rope_base, -2.0 * i / forward->config->head_dim);
+		double		frequency = hymt_rope_frequency(forward->config, i);
 
 		for (int32_t position = 0; position < forward->limits.max_context; position++)
 		{

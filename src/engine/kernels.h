@@ -22,8 +22,8 @@
 
 #define HYMT_LANES 16
 
-/* Columns of weights that a matrix product widens to fp32 at a time; the size of its scratch memory follows from it. */
-#define HYMT_PANEL_COLUMNS 4
+/* Most columns of weights that a matrix product widens to fp32 at a time; its scratch memory has room for so many. */
+#define HYMT_PANEL_COLUMNS 16
 
 static inline int64_t
 hymt_round_lanes(int64_t n)
@@ -71,9 +71,11 @@ typedef struct HymtKernels
 	HymtIsa		isa;
 	void		(*matmul) (const HymtMatmul *job);
 	void		(*attend) (const HymtAttention *job);
-	/* out[i] = data[i] as fp32: exact. */
-	void		(*widen) (float *out, const void *data, HymtDtype dtype, int n);
-	/* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x; neither need be padded. */
+	/* out[i] = the i-th value of a row of the tensor, of any dtype, as fp32; nothing behind the last one is written. */
+	void		(*widen) (float *out, const HymtTensor *tensor, int64_t row);
+	/* x[i] = x[i] + vector[first + i]; the vector is plain */
+	void		(*add_vector) (float *x, const HymtTensor *vector, int64_t first, int n);
+	/* out[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]; out may be x; neither need be padded. The weight is plain. */
 	void		(*rms_norm) (float *out, const float *x, const HymtTensor *weight, int n, float eps);
 	/* Rotates the pairs (x[i], x[i + half]) by the angles with these cosines and sines. */
 	void		(*rotate) (float *x, const float *cosines, const float *sines, int half);

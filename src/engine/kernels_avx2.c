@@ -6,7 +6,7 @@
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 
-#include <immintrin.h>
+#include "kernels_x86.h"
 
 /* Lanes 0-7 and 8-15. */
 typedef struct V16
@@ -119,6 +119,72 @@ v16_load_f16_part(const uint16_t *data, int n)
 
 	copy_part(copy, data, n);
 	return v16_load_f16(copy);
+}
+
+/* Bytes as floats. */
+static inline V16
+float_bytes(__m128i bytes)
+{
+	return (V16) {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)),
+				  _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+
+static inline V16
+v16_load_i8(const int8_t *data)
+{
+	__m128i		bytes = _mm_loadu_si128((const __m128i *) data);
+
+	return (V16) {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+				  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+}
+
+static inline V16
+v16_load_u4(const uint8_t *data, int shift)
+{
+	return float_bytes(byte_bits(data, shift, 15));
+}
+
+static inline V16
+v16_load_u6(const uint8_t *low, int low_shift, const uint8_t *high, int high_shift)
+{
+	return float_bytes(six_bits(low, low_shift, high, high_shift));
+}
+
+static inline V16
+v16_load_u32_u4(const uint32_t *words, int shift)
+{
+	__m256i		low = _mm256_loadu_si256((const __m256i *) words);
+	__m256i		high = _mm256_loadu_si256((const __m256i *) (words + 8));
+	__m128i		count = _mm_cvtsi32_si128(shift);
+	__m256i		mask = _mm256_set1_epi32(15);
+
+	return (V16) {_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srl_epi32(low, count), mask)),
+				  _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srl_epi32(high, count), mask))};
+}
+
+static inline V16
+v16_load_f8(const uint8_t *data)
+{
+	__m256i		halves = f8_as_halves(data);
+	__m256		factor = _mm256_set1_ps(256.0f);
+
+	return (V16) {_mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(halves)), factor),
+				  _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1)), factor)};
+}
+
+static inline void
+v16_store_columns(float *out, size_t pitch, const V16 v[8])
+{
+	__m256		low[8];
+	__m256		high[8];
+
+	for (int i = 0; i < 8; i++)
+	{
+		low[i] = v[i].low;
+		high[i] = v[i].high;
+	}
+	transpose8(out, pitch, low);
+	transpose8(out + 8 * pitch, pitch, high);
 }
 
 #define LANEWISE(name, operation) \

@@ -6,7 +6,7 @@
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__) && defined(__AVX512DQ__)
 
-#include <immintrin.h>
+#include "kernels_x86.h"
 
 typedef __m512 V16;
 
@@ -83,6 +83,53 @@ static inline V16
 v16_load_f16_part(const uint16_t *data, int n)
 {
 	return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(PART_MASK(n), data));
+}
+
+static inline V16
+v16_load_i8(const int8_t *data)
+{
+	return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *) data)));
+}
+
+static inline V16
+v16_load_u4(const uint8_t *data, int shift)
+{
+	return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(byte_bits(data, shift, 15)));
+}
+
+static inline V16
+v16_load_u6(const uint8_t *low, int low_shift, const uint8_t *high, int high_shift)
+{
+	return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(six_bits(low, low_shift, high, high_shift)));
+}
+
+static inline V16
+v16_load_u32_u4(const uint32_t *words, int shift)
+{
+	__m512i		shifted = _mm512_srl_epi32(_mm512_loadu_si512(words), _mm_cvtsi32_si128(shift));
+
+	return _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(15)));
+}
+
+static inline V16
+v16_load_f8(const uint8_t *data)
+{
+	return _mm512_mul_ps(_mm512_cvtph_ps(f8_as_halves(data)), _mm512_set1_ps(256.0f));
+}
+
+static inline void
+v16_store_columns(float *out, size_t pitch, const V16 v[8])
+{
+	__m256		low[8];
+	__m256		high[8];
+
+	for (int i = 0; i < 8; i++)
+	{
+		low[i] = _mm512_castps512_ps256(v[i]);
+		high[i] = _mm512_extractf32x8_ps(v[i], 1);
+	}
+	transpose8(out, pitch, low);
+	transpose8(out + 8 * pitch, pitch, high);
 }
 
 static inline V16

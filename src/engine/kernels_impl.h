@@ -6,6 +6,13 @@
  *     V16                                  16 lanes of fp32
  *     v16_zero, v16_set, v16_load, v16_load_part, v16_store, v16_store_part
  *     v16_load_f16, v16_load_f16_part, v16_load_bf16, v16_load_bf16_part      widening, exact
+ *     v16_load_i8                          16 bytes as numbers from -128 to 127
+ *     v16_load_u4(bytes, shift)            4 bits of each of 16 bytes
+ *     v16_load_u6(low, shift, high, shift) 4 bits of each of 16 bytes, and above them 2 of each of 16 others
+ *     v16_load_u32_u4(words, shift)        4 bits of each of 16 words
+ *     v16_load_f8                          16 F8 (E4M3)
+ *     widen_f16                            one half
+ *     v16_store_columns(out, pitch, v)     out[l * pitch + i] = lane l of v[i], for 8 vectors
  *     v16_add, v16_sub, v16_mul, v16_div, v16_max, v16_min    per lane; max is a > b ? a : b, min is a < b ? a : b
  *     v16_fma(a, b, c)                     a * b + c with one rounding
  *     v16_zero_below(x, bound, y)          x < bound ? +0 : y
@@ -39,10 +46,12 @@
 #define MAX_TILE 16
 
 _Static_assert(TILE_ROWS * TILE_COLUMNS <= MAX_TILE && GEMV_COLUMNS <= MAX_TILE, "a tile has at most 16 sums");
-_Static_assert(TILE_COLUMNS <= HYMT_PANEL_COLUMNS, "a panel holds the columns of a tile");
+_Static_assert(TILE_COLUMNS <= HYMT_PANEL_COLUMNS && GEMV_COLUMNS <= HYMT_PANEL_COLUMNS &&
+			   HYMT_LANES <= HYMT_PANEL_COLUMNS, "a panel holds the columns of a tile, and those widened at once");
 
 /* --- loading weights --------------------------------------------------------------------------------------------- */
 
+/* Those of the plain types, which a product can take as they are stored. */
 TILE size_t
 element_size(HymtDtype dtype)
 {
@@ -59,10 +68,9 @@ load_weights(const char *row, int64_t index, HymtDtype dtype)
 			return v16_load((const float *) row + index);
 		case HYMT_DTYPE_F16:
 			return v16_load_f16((const uint16_t *) row + index);
-		case HYMT_DTYPE_BF16:
-			break;
+		default:
+			return v16_load_bf16((const uint16_t *) row + index);
 	}
-	return v16_load_bf16((const uint16_t *) row + index);
 }
 
 TILE V16
@@ -74,10 +82,9 @@ load_weights_part(const char *row, int64_t index, HymtDtype dtype, int n)
 			return v16_load_part((const float *) row + index, n);
 		case HYMT_DTYPE_F16:
 			return v16_load_f16_part((const uint16_t *) row + index, n);
-		case HYMT_DTYPE_BF16:
-			break;
+		default:
+			return v16_load_bf16_part((const uint16_t *) row + index, n);
 	}
-	return v16_load_bf16_part((const uint16_t *) row + index, n);
 }
 
 /*
@@ -109,15 +116,35 @@ widen_typed(float *out, const char *data, HymtDtype dtype, int64_t n, bool pad, 
 	}
 }
 
+#include "kernels_quantised.h"
+
 static void
-widen(float *out, const void *data, HymtDtype dtype, int n)
+widen(float *out, const HymtTensor *tensor, int64_t row)
 {
-	if (dtype == HYMT_DTYPE_F32)
+	int64_t		n = tensor->columns;
+	const char *data = (const char *) tensor->data + (size_t) row * hymt_dtype_bytes(tensor->dtype, n);
+
+	if (tensor->dtype == HYMT_DTYPE_F32)
 		widen_typed(out, data, HYMT_DTYPE_F32, n, false, 0);
-	else if (dtype == HYMT_DTYPE_F16)
+	else if (tensor->dtype == HYMT_DTYPE_F16)
 		widen_typed(out, data, HYMT_DTYPE_F16, n, false, 0);
-	else
+	else if (tensor->dtype == HYMT_DTYPE_BF16)
 		widen_typed(out, data, HYMT_DTYPE_BF16, n, false, 0);
+	else
+		widen_quantised(out, tensor, row, false);
+}
+
+static void
+add_vector(float *x, const HymtTensor *vector, int64_t first, int n)
+{
+	HymtDtype	dtype = vector->dtype;
+	const char *data = (const char *) vector->data + (size_t) first * element_size(dtype);
+	int			i = 0;
+
+	for (; i + HYMT_LANES <= n; i += HYMT_LANES)
+		v16_store(x + i, v16_add(v16_load(x + i), load_weights(data, i, dtype)));
+	if (i < n)
+		v16_store_part(x + i, v16_add(v16_load_part(x + i, n - i), load_weights_part(data, i, dtype, n - i)), n - i);
 }
 
 /* --- matrix products --------------------------------------------------------------------------------------------- */
@@ -291,6 +318,60 @@ matmul_bf16(const HymtMatmul *job)
 		matmul_typed(job, HYMT_DTYPE_BF16);
 }
 
+/* All rows times the `width` columns in the panel; `column`, that of the first one, counts from job->first. */
+static void
+matmul_panel(const HymtMatmul *job, int64_t column, int width)
+{
+	size_t		pitch = (size_t) hymt_round_lanes(job->weights->columns) * sizeof(float);
+	const char *panel = (const char *) job->panel;
+	int			c = 0;
+
+	if (job->rows == 1)
+	{
+		for (; c + GEMV_COLUMNS <= width; c += GEMV_COLUMNS)
+			matmul_tile(job, job->out + column + c, job->x, panel + (size_t) c * pitch, pitch, HYMT_DTYPE_F32,
+						false, 1, GEMV_COLUMNS);
+	}
+	else
+	{
+		for (; c + TILE_COLUMNS <= width; c += TILE_COLUMNS)
+			matmul_columns(job, column + c, panel + (size_t) c * pitch, pitch, HYMT_DTYPE_F32, false, TILE_COLUMNS);
+	}
+	for (; c < width; c++)
+		matmul_columns(job, column + c, panel + (size_t) c * pitch, pitch, HYMT_DTYPE_F32, false, 1);
+}
+
+/*
+ * Quantised weights always go through the panel. It is narrow, so that it stays in the nearest cache, but where 16
+ * columns stand side by side in memory, all of them are taken at once.
+ */
+static void
+matmul_quantised(const HymtMatmul *job)
+{
+	bool		gptq = job->weights->dtype == HYMT_DTYPE_GPTQ_INT4;
+	int			most = gptq ? HYMT_PANEL_COLUMNS : job->rows == 1 ? GEMV_COLUMNS : TILE_COLUMNS;
+	int64_t		k = job->weights->columns;
+	size_t		padded = (size_t) hymt_round_lanes(k);
+	int			width;
+
+	for (int64_t column = 0; column < job->count; column += width)
+	{
+		width = job->count - column < most ? (int) (job->count - column) : most;
+		if (gptq)
+			widen_gptq(job->panel, padded, job->weights, job->first + column, width);
+		for (int c = 0; c < width; c++)
+		{
+			float	   *out = job->panel + (size_t) c * padded;
+
+			if (gptq)
+				memset(out + k, 0, (padded - (size_t) k) * sizeof(float));
+			else
+				widen_quantised(out, job->weights, job->first + column + c, true);
+		}
+		matmul_panel(job, column, width);
+	}
+}
+
 static void
 matmul(const HymtMatmul *job)
 {
@@ -304,6 +385,9 @@ matmul(const HymtMatmul *job)
 			break;
 		case HYMT_DTYPE_BF16:
 			matmul_bf16(job);
+			break;
+		default:
+			matmul_quantised(job);
 			break;
 	}
 }
@@ -594,6 +678,7 @@ KERNELS_FUNCTION(void)
 		.matmul = matmul,
 		.attend = attend,
 		.widen = widen,
+		.add_vector = add_vector,
 		.rms_norm = rms_norm,
 		.rotate = rotate,
 		.swiglu = swiglu,

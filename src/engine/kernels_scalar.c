@@ -147,6 +147,72 @@ v16_load_f16(const uint16_t *data)
 	return v16_load_f16_part(data, HYMT_LANES);
 }
 
+static inline V16
+v16_load_i8(const int8_t *data)
+{
+	V16			v;
+
+	FOR_LANES
+		v.lane[l] = (float) data[l];
+	return v;
+}
+
+static inline V16
+v16_load_u4(const uint8_t *data, int shift)
+{
+	V16			v;
+
+	FOR_LANES
+		v.lane[l] = (float) ((data[l] >> shift) & 15);
+	return v;
+}
+
+static inline V16
+v16_load_u6(const uint8_t *low, int low_shift, const uint8_t *high, int high_shift)
+{
+	V16			v;
+
+	FOR_LANES
+		v.lane[l] = (float) (((low[l] >> low_shift) & 15) | ((high[l] >> high_shift) & 3) << 4);
+	return v;
+}
+
+static inline V16
+v16_load_u32_u4(const uint32_t *words, int shift)
+{
+	V16			v;
+
+	FOR_LANES
+		v.lane[l] = (float) ((words[l] >> shift) & 15);
+	return v;
+}
+
+/*
+ * The bits of an F8 fit into a half, whose exponent has one more bit; what that makes of them is the number divided by
+ * 256. All ones but the sign is NaN; there is no infinity.
+ */
+static inline V16
+v16_load_f8(const uint8_t *data)
+{
+	V16			v;
+
+	FOR_LANES
+	{
+		uint16_t	half = (uint16_t) ((data[l] & 0x80) << 8 | (data[l] & 0x7f) << 7);
+
+		v.lane[l] = (data[l] & 0x7f) == 0x7f ? NAN : widen_f16(half) * 256.0f;
+	}
+	return v;
+}
+
+static inline void
+v16_store_columns(float *out, size_t pitch, const V16 v[8])
+{
+	FOR_LANES
+		for (int i = 0; i < 8; i++)
+			out[(size_t) l * pitch + (size_t) i] = v[i].lane[l];
+}
+
 #define LANEWISE(name, expression) \
 	static inline V16 \
 	name(V16 a, V16 b) \

@@ -7,11 +7,13 @@
 #include "files.h"
 #include "model.h"
 #include "safetensors.h"
+#include "stored.h"
 
 /* The model directory's small JSON files as read, so that what is hashed is what was parsed. */
 typedef struct HymtModelTexts
 {
-	HymtFileBytes config;		/* config.json */
+	HymtFileBytes config;		/* config.json, or what a GGUF file's metadata say in its words */
+	const char *config_name;	/* the file that it comes from, for messages */
 	HymtFileBytes generation;	/* generation_config.json; may be absent */
 	HymtFileBytes hymt;			/* hymt.json; may be absent */
 } HymtModelTexts;
@@ -26,6 +28,24 @@ typedef struct HymtWeight
 
 /* config.c: fill in *config from config.json and generation_config.json. Every number is checked. */
 extern bool hymt_config_read(HymtConfig *config, const char *directory, const HymtModelTexts *texts, HymtError *error);
+
+/*
+ * quantization.c: fill in *quantization from config.json's quantization_config, NULL for none. Refuses what would need
+ * other arithmetic than that of the formats in quant.h.
+ */
+extern bool hymt_quantization_read(HymtQuantization *quantization, const json_t *json, const char *directory,
+								   const char *file, HymtError *error);
+
+/*
+ * weights.c: fill in a tensor, whose rows and columns are known, from the model's files: its type, values and scales.
+ * `name` is that of safetensors files, ending with ".weight" for matrices. *stored_name is how the files call it.
+ */
+extern bool hymt_weight_read(const HymtModel *model, HymtTensor *tensor, const char *name, bool vector,
+							 const char **stored_name, HymtError *error);
+
+/* read_ahead.c: bring all weights into memory; progress goes from first_percent to 100. */
+extern bool hymt_weights_read_ahead(const HymtModel *model, const HymtModelOptions *options, int first_percent,
+									HymtError *error);
 
 /*
  * family.c: fill in name, family, family_reason and languages of *model from hymt.json, the caller's wish, README.md

@@ -14,7 +14,7 @@
 static const char common_help[] =
 "\n"
 "Options of all commands that compute:\n"
-"  --model DIR           directory of the model (config.json, *.safetensors, tokenizer.json)\n"
+"  --model PATH          the model: a directory (config.json, *.safetensors, tokenizer.json) or a GGUF file\n"
 "  --family FAMILY       prompts the model was trained with: hunyuan-mt, hy-mt1.5, hy-mt2 (default: what its files\n"
 "                        say); --prompt-family is the same\n"
 "  --precision exact     stored weights, sums in single precision, the same bits on every machine (the default)\n"
@@ -98,8 +98,7 @@ set_family(HymtOptions *options, const char *value)
 	options->family = hymt_family_find(value);
 	if (options->family != HYMT_FAMILY_UNKNOWN)
 		return true;
-	hymt_complain("--family: unknown family \"%s\"; known: %s, %s, %s", value, hymt_family_name(HYMT_FAMILY_HUNYUAN_MT),
-				  hymt_family_name(HYMT_FAMILY_HY_MT15), hymt_family_name(HYMT_FAMILY_HY_MT2));
+	hymt_complain("--family: unknown family \"%s\"; known: " HYMT_FAMILY_NAMES, value);
 	return false;
 }
 

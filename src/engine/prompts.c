@@ -1,5 +1,5 @@
 /*
- * prompts.c: the texts the models were trained to answer, and how a prompt becomes token ids.
+ * prompts.c: the texts the models were trained to answer.
  *
  * Runs in the engine program. Owns constant data only. The texts are those of the publishers' READMEs and reports, to
  * the byte: a model that is asked in other words answers worse.
@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "utf8.h"
+#include "prompts_parts.h"
 
 /*
  * All prompt texts, by family and form. Slots: {text} what is translated; {tgt_zh}, {tgt_en} the target language's name
  * in Chinese, in English; {terms} lines of term_line joined by term_joiner, {source_term}, {target_term} in each;
  * {context}, {style}. The form says the language of its wording; one that a family lacks is not documented for it.
+ * Templates of hymt.json have the same forms and slots, and plainer names for the languages; see hymt_slot_at().
  */
 typedef struct PromptText
 {
@@ -71,9 +72,14 @@ static const PromptText prompt_texts[] = {
 	{HYMT_FAMILY_HY_MT2, "style_en",
 		"Please translate the following text into {tgt_en}. Note that the translation style must strictly conform to "
 		"[{style}]:\n\n{text}"},
+
+	{HYMT_FAMILY_ALMA, "plain", "Translate this from {src_en} to {tgt_en}:\n{src_en}: {text}\n{tgt_en}:"},
+
+	{HYMT_FAMILY_TOWER, "plain",
+		"Translate the following text from {src_en} into {tgt_en}.\n{src_en}: {text}\n{tgt_en}:"},
 };
 
-/* Chat templates: control tokens, each ending with ">", around the slots {prompt} and {system}. */
+/* Chat templates: control tokens, each from "<" to ">", and text around the slots {prompt} and {system}. */
 typedef struct ChatText
 {
 	const char *name;
@@ -85,12 +91,11 @@ static const ChatText chat_texts[] = {
 	{"7b", "<|startoftext|>{prompt}<|extra_0|>", "<|startoftext|>{system}<|extra_4|>{prompt}<|extra_0|>"},
 	{"1.8b", "<｜hy_begin▁of▁sentence｜><｜hy_User｜>{prompt}<｜hy_Assistant｜>",
 	"<｜hy_begin▁of▁sentence｜>{system}<｜hy_place▁holder▁no▁3｜><｜hy_User｜>{prompt}<｜hy_Assistant｜>"},
+	{"tower-instruct", "<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n", NULL},
 };
 
 #define CHAT_TEXTS (sizeof(chat_texts) / sizeof(chat_texts[0]))
-
-static const char text_slot[] = "{text}";
-static const char prompt_slot[] = "{prompt}";
+#define HUNYUAN_CHAT_TEXTS 2	/* the first ones: which of them it is, the tokenizer tells */
 
 const char *
 hymt_prompt_text(HymtFamily family, const char *form)
@@ -110,206 +115,316 @@ hymt_chat_text(const char *name, bool with_system)
 	return NULL;
 }
 
-static bool
-out_of_memory(HymtError *error)
+/* --- templates ----------------------------------------------------------------------------------------------- */
+
+static const struct
 {
-	return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "prompt: out of memory");
+	const char *name;
+	HymtSlot	slot;
+}			slots[] = {
+	{"{prompt}", HYMT_SLOT_PROMPT},
+	{"{text}", HYMT_SLOT_TEXT},
+	{"{context}", HYMT_SLOT_CONTEXT},
+	{"{terms}", HYMT_SLOT_TERMS},
+	{"{source_term}", HYMT_SLOT_SOURCE_TERM},
+	{"{target_term}", HYMT_SLOT_TARGET_TERM},
+	{"{style}", HYMT_SLOT_STYLE},
+	{"{src_en}", HYMT_SLOT_SOURCE_ENGLISH},
+	{"{source_lang}", HYMT_SLOT_SOURCE_ENGLISH},
+	{"{tgt_en}", HYMT_SLOT_TARGET_ENGLISH},
+	{"{target_lang}", HYMT_SLOT_TARGET_ENGLISH},
+	{"{src_zh}", HYMT_SLOT_SOURCE_CHINESE},
+	{"{source_lang_zh}", HYMT_SLOT_SOURCE_CHINESE},
+	{"{tgt_zh}", HYMT_SLOT_TARGET_CHINESE},
+	{"{target_lang_zh}", HYMT_SLOT_TARGET_CHINESE},
+	{"{source_code}", HYMT_SLOT_SOURCE_CODE},
+	{"{target_code}", HYMT_SLOT_TARGET_CODE},
+};
+
+HymtSlot
+hymt_slot_at(const char *text, size_t *length)
+{
+	for (size_t i = 0; text[0] == '{' && i < sizeof(slots) / sizeof(slots[0]); i++)
+	{
+		*length = strlen(slots[i].name);
+		if (strncmp(text, slots[i].name, *length) == 0)
+			return slots[i].slot;
+	}
+	return HYMT_SLOT_NONE;
 }
 
-/* --- chat templates ------------------------------------------------------------------------------------------ */
-
-/* The ids of the control tokens from `text` up to `end`. False when the tokenizer lacks one. */
-static bool
-control_ids(const HymtTokenizer *tokenizer, const char *text, const char *end, int32_t ids[4], int *count)
+/* Forms, each also with _zh and _en behind it, the slot each must have, and those it may have besides languages. */
+static const struct
 {
-	*count = 0;
-	while (text < end)
-	{
-		const char *closing = memchr(text, '>', (size_t) (end - text));
-		char		token[64];
-		size_t		length;
+	const char *form;
+	HymtSlot	required;
+	HymtSlot	also[2];
+}			forms[] = {
+	{"plain", HYMT_SLOT_TEXT, {0}},
+	{"terms", HYMT_SLOT_TEXT, {HYMT_SLOT_TERMS}},
+	{"term_line", HYMT_SLOT_TARGET_TERM, {HYMT_SLOT_SOURCE_TERM}},
+	{"term_joiner", HYMT_SLOT_NONE, {0}},
+	{"context", HYMT_SLOT_TEXT, {HYMT_SLOT_CONTEXT}},
+	{"format", HYMT_SLOT_TEXT, {0}},
+	{"delimiters", HYMT_SLOT_TEXT, {0}},
+	{"style", HYMT_SLOT_TEXT, {HYMT_SLOT_STYLE}},
+	{"chat", HYMT_SLOT_PROMPT, {0}},
+};
 
-		if (closing == NULL || *count == 4)
+/* The number of a form in the list, whatever its language; -1: none. */
+static int
+find_form(const char *name)
+{
+	for (int i = 0; i < (int) (sizeof(forms) / sizeof(forms[0])); i++)
+	{
+		size_t		length = strlen(forms[i].form);
+
+		if (strncmp(name, forms[i].form, length) == 0 &&
+			(name[length] == '\0' || strcmp(name + length, "_zh") == 0 || strcmp(name + length, "_en") == 0))
+			return i;
+	}
+	return -1;
+}
+
+static bool
+slot_fits(int form, HymtSlot slot)
+{
+	return slot >= HYMT_SLOT_SOURCE_ENGLISH || slot == forms[form].required || slot == forms[form].also[0] ||
+		slot == forms[form].also[1];
+}
+
+/* Whether "{name}" stands there: what was meant to be a slot and is none would be asked of the model. */
+static size_t
+name_in_braces(const char *text)
+{
+	size_t		length = text[0] == '{' ? strspn(text + 1, "abcdefghijklmnopqrstuvwxyz_") : 0;
+
+	return length > 0 && text[length + 1] == '}' ? length + 2 : 0;
+}
+
+bool
+hymt_template_check(const char *form, const char *text, char problem[HYMT_TEMPLATE_PROBLEM])
+{
+	int			number = find_form(form);
+	int			required = 0;
+
+	if (number < 0)
+	{
+		snprintf(problem, HYMT_TEMPLATE_PROBLEM, "is no form of prompt");
+		return false;
+	}
+	if (strlen(text) > HYMT_TEMPLATE_BYTES)
+	{
+		snprintf(problem, HYMT_TEMPLATE_PROBLEM, "is longer than %d bytes", HYMT_TEMPLATE_BYTES);
+		return false;
+	}
+	for (; *text != '\0'; text++)
+	{
+		size_t		length;
+		HymtSlot	slot = hymt_slot_at(text, &length);
+
+		if (name_in_braces(text) > 0 && (slot == HYMT_SLOT_NONE || !slot_fits(number, slot)))
+		{
+			snprintf(problem, HYMT_TEMPLATE_PROBLEM, "has the slot %.*s, which is not filled there",
+					 (int) (name_in_braces(text) < 40 ? name_in_braces(text) : 40), text);
 			return false;
-		length = (size_t) (closing + 1 - text);
-		if (length >= sizeof(token))
+		}
+		required += slot != HYMT_SLOT_NONE && slot == forms[number].required;
+	}
+	if (forms[number].required == HYMT_SLOT_NONE || required == 1)
+		return true;
+	snprintf(problem, HYMT_TEMPLATE_PROBLEM, "must have the slot {%s} once",
+			 forms[number].required == HYMT_SLOT_TEXT ? "text" :
+			 forms[number].required == HYMT_SLOT_PROMPT ? "prompt" : "target_term");
+	return false;
+}
+
+/* --- finding a wording --------------------------------------------------------------------------------------- */
+
+static const char *
+find_template(const HymtPrompts *prompts, const char *form)
+{
+	for (size_t i = 0; i < prompts->template_count; i++)
+		if (strcmp(prompts->templates[i].form, form) == 0)
+			return prompts->templates[i].text;
+	return NULL;
+}
+
+/* A form with a suffix, from hymt.json or else, unless only that is asked, from the table. */
+static bool
+take_wording(HymtWording *wording, const HymtPrompts *prompts, const char *form, const char *suffix, bool own)
+{
+	char		name[32];
+
+	snprintf(name, sizeof(name), "%s%s", form, suffix);
+	wording->text = own ? find_template(prompts, name) : hymt_prompt_text(prompts->family, name);
+	wording->suffix = suffix;
+	wording->own = own;
+	return wording->text != NULL;
+}
+
+HymtWording
+hymt_prompts_find(const HymtPrompts *prompts, const char *form, bool chinese)
+{
+	const char *wanted = chinese ? "_zh" : "_en";
+	HymtWording wording;
+
+	if (take_wording(&wording, prompts, form, wanted, true) ||
+		take_wording(&wording, prompts, form, "", true) ||
+		take_wording(&wording, prompts, form, wanted, false) ||
+		take_wording(&wording, prompts, form, "", false) ||
+		take_wording(&wording, prompts, form, chinese ? "_en" : "_zh", true) ||
+		take_wording(&wording, prompts, form, chinese ? "_en" : "_zh", false))
+		return wording;
+	return (HymtWording) {NULL, "", false};
+}
+
+const char *
+hymt_prompts_form(const HymtPromptRequest *request)
+{
+	const char *form = "plain";
+	int			wishes = 0;
+
+	if (request->context.data != NULL)
+		form = "context", wishes++;
+	if (request->term_count > 0)
+		form = "terms", wishes++;
+	if (request->format != HYMT_FORMAT_TEXT)
+		form = request->format == HYMT_FORMAT_TAGS ? "format" : "delimiters", wishes++;
+	if (request->style.data != NULL)
+		form = "style", wishes++;
+	return wishes > 1 ? NULL : form;
+}
+
+bool
+hymt_prompts_have(const HymtPrompts *prompts, const HymtPromptRequest *request)
+{
+	const char *form = hymt_prompts_form(request);
+	bool		chinese = request->source->chinese || request->target->chinese;
+
+	return form != NULL && hymt_prompts_find(prompts, form, chinese).text != NULL;
+}
+
+HymtText
+hymt_prompt_unwrap(HymtText answer)
+{
+	static const char open[] = "<target>";
+	static const char close[] = "</target>";
+	const char *start = answer.data;
+	const char *end = answer.data + answer.length;
+
+	while (start < end && (*start == ' ' || *start == '\n'))
+		start++;
+	while (start < end && (end[-1] == ' ' || end[-1] == '\n'))
+		end--;
+	if ((size_t) (end - start) < sizeof(open) - 1 + sizeof(close) - 1 ||
+		memcmp(start, open, sizeof(open) - 1) != 0 ||
+		memcmp(end - (sizeof(close) - 1), close, sizeof(close) - 1) != 0)
+		return answer;
+	start += sizeof(open) - 1;
+	end -= sizeof(close) - 1;
+	return (HymtText) {start, (size_t) (end - start)};
+}
+
+/* --- a model's prompts --------------------------------------------------------------------------------------- */
+
+/*
+ * Whether the tokenizer has every control token that a chat text of the table spells, each from "<" to ">". A token that
+ * only looks like one would be text in the eyes of whoever trained the model; `any` takes every added token.
+ */
+static bool
+has_tokens(const HymtTokenizer *tokenizer, const char *text, bool any)
+{
+	while ((text = strchr(text, '<')) != NULL)
+	{
+		const char *end = strchr(text, '>');
+		char		token[64];
+		int32_t		id;
+
+		if (end == NULL || (size_t) (end + 1 - text) >= sizeof(token))
 			return false;
-		memcpy(token, text, length);
-		token[length] = '\0';
-		ids[*count] = hymt_tokenizer_added_id(tokenizer, token);
-		/* an added token that is no control token would be text in the eyes of whoever trained the model */
-		if (!hymt_tokenizer_is_special(tokenizer, ids[*count]))
+		memcpy(token, text, (size_t) (end + 1 - text));
+		token[end + 1 - text] = '\0';
+		id = hymt_tokenizer_added_id(tokenizer, token);
+		if (id < 0 || (!any && !hymt_tokenizer_is_special(tokenizer, id)))
 			return false;
-		(*count)++;
-		text += length;
+		text = end;
 	}
 	return true;
 }
 
-bool
-hymt_chat_template_find(HymtChatTemplate *chat, const HymtTokenizer *tokenizer, HymtError *error)
+static bool
+choose_hunyuan_chat(HymtPrompts *prompts, const HymtTokenizer *tokenizer, HymtError *error)
 {
-	for (size_t i = 0; i < CHAT_TEXTS; i++)
-	{
-		const char *text = chat_texts[i].text;
-		const char *slot = strstr(text, prompt_slot);
-		const char *behind = slot + sizeof(prompt_slot) - 1;
-
-		memset(chat, 0, sizeof(*chat));
-		chat->name = chat_texts[i].name;
-		if (control_ids(tokenizer, text, slot, chat->before, &chat->before_count) &&
-			control_ids(tokenizer, behind, behind + strlen(behind), chat->after, &chat->after_count))
+	for (size_t i = 0; i < HUNYUAN_CHAT_TEXTS; i++)
+		if (has_tokens(tokenizer, chat_texts[i].text, false))
+		{
+			prompts->chat = chat_texts[i].text;
+			prompts->chat_name = chat_texts[i].name;
 			return true;
-	}
-	memset(chat, 0, sizeof(*chat));
+		}
 	return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
 					 "the tokenizer has the control tokens of no known chat template (neither %s nor %s)",
 					 chat_texts[0].text, chat_texts[1].text);
 }
 
-/* --- plain prompts ------------------------------------------------------------------------------------------- */
-
-/* The longest a pattern can become, its NUL included, when each slot is a language's name. */
-static size_t
-filled_size(size_t length, const HymtLanguage *target)
+static bool
+choose_chat(HymtPrompts *prompts, const HymtTokenizer *tokenizer, HymtError *error)
 {
-	return (length + 1) * (1 + strlen(target->chinese_name) + strlen(target->english_name));
-}
-
-/* A piece of a prompt text with the names of the target language put in, malloc'ed. NULL: out of memory. */
-static char *
-fill_names(const char *text, size_t length, const HymtLanguage *target)
-{
-	static const char zh[] = "{tgt_zh}";
-	static const char en[] = "{tgt_en}";
-	const char *end = text + length;
-	char	   *filled = malloc(filled_size(length, target));
-	char	   *to = filled;
-
-	if (filled == NULL)
-		return NULL;
-	while (text < end)
-	{
-		size_t		left = (size_t) (end - text);
-
-		if (left >= sizeof(zh) - 1 && memcmp(text, zh, sizeof(zh) - 1) == 0)
-		{
-			to = stpcpy(to, target->chinese_name);
-			text += sizeof(zh) - 1;
-		}
-		else if (left >= sizeof(en) - 1 && memcmp(text, en, sizeof(en) - 1) == 0)
-		{
-			to = stpcpy(to, target->english_name);
-			text += sizeof(en) - 1;
-		}
-		else
-			*to++ = *text++;
-	}
-	*to = '\0';
-	return filled;
-}
-
-bool
-hymt_prompt_plain(HymtFamily family, const HymtLanguage *source, const HymtLanguage *target, char **head, char **tail,
-				  HymtError *error)
-{
-	bool		chinese = source->chinese || target->chinese;
-	const char *text = hymt_prompt_text(family, chinese ? "plain_zh" : "plain_en");
-	const char *slot;
-	const char *behind;
-
-	*head = NULL;
-	*tail = NULL;
-	if (text == NULL)
-		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
-						 "nothing tells which prompts the model was trained with: say it with \"prompts\" in its "
-						 "hymt.json, with --family, or with the setting hymt.prompt_family "
-						 "(hunyuan-mt, hy-mt1.5 or hy-mt2)");
-	slot = strstr(text, text_slot);
-	behind = slot + sizeof(text_slot) - 1;
-	*head = fill_names(text, (size_t) (slot - text), target);
-	*tail = fill_names(behind, strlen(behind), target);
-	if (*head != NULL && *tail != NULL)
+	prompts->chat = find_template(prompts, "chat");
+	prompts->chat_name = "hymt.json";
+	if (prompts->chat != NULL)
 		return true;
-	free(*head);
-	free(*tail);
-	*head = NULL;
-	*tail = NULL;
-	return out_of_memory(error);
+	if (prompts->family == HYMT_FAMILY_HUNYUAN_MT || prompts->family == HYMT_FAMILY_HY_MT15 ||
+		prompts->family == HYMT_FAMILY_HY_MT2)
+		return choose_hunyuan_chat(prompts, tokenizer, error);
+	prompts->chat_name = hymt_family_name(prompts->family);
+	prompts->chat = hymt_chat_text(prompts->chat_name, false);
+	if (prompts->chat == NULL)
+	{
+		prompts->chat_name = "none";
+		prompts->chat = "{prompt}";
+		return true;
+	}
+	return has_tokens(tokenizer, prompts->chat, true) ||
+		hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED, "the tokenizer lacks control tokens of the chat template %s",
+				  prompts->chat);
 }
 
+/* Every token that a prompt may have needs a row of the embedding. */
 static bool
-append_ids(HymtIds *ids, const int32_t *more, int count, HymtError *error)
+check_rows(const HymtPrompts *prompts, const HymtModel *model, const HymtTokenizer *tokenizer, HymtError *error)
 {
-	for (int i = 0; i < count; i++)
-		if (!hymt_ids_append(ids, more[i]))
-			return out_of_memory(error);
-	return true;
-}
+	int32_t		last = hymt_tokenizer_bos(tokenizer);
 
-/* Append the ids of head, text and tail as one text: tokens may span their borders. */
-static bool
-encode_turn(const HymtTokenizer *tokenizer, const char *head, const char *text, size_t length, const char *tail,
-			size_t limit, HymtIds *ids, HymtError *error)
-{
-	size_t		head_length = strlen(head);
-	size_t		tail_length = strlen(tail);
-	char	   *turn = malloc(head_length + length + tail_length + 1);
-	bool		ok;
+	for (size_t t = 0; t <= prompts->template_count; t++)
+	{
+		const char *text = t < prompts->template_count ? prompts->templates[t].text : prompts->chat;
 
-	if (turn == NULL)
-		return out_of_memory(error);
-	memcpy(turn, head, head_length);
-	if (length > 0)
-		memcpy(turn + head_length, text, length);
-	memcpy(turn + head_length + length, tail, tail_length);
-	ok = hymt_tokenizer_encode_limited(tokenizer, turn, head_length + length + tail_length, limit, ids, error);
-	free(turn);
-	return ok;
-}
+		for (; *text != '\0'; text++)
+		{
+			size_t		length;
+			int32_t		id = hymt_tokenizer_added_at(tokenizer, text, &length);
 
-/* What can be wrong with a text by itself: errors name its own bytes, not those of the turn. */
-static bool
-check_text(const char *text, size_t length, HymtError *error)
-{
-	size_t		valid = hymt_utf8_valid(text, length);
-
-	return valid == length ||
-		hymt_fail(error, HYMT_FAILURE_BAD_TEXT, "text is not valid UTF-8 at byte %zu", valid);
-}
-
-static bool
-count_tokens(const HymtTokenizer *tokenizer, const char *text, size_t length, size_t *count, HymtError *error)
-{
-	HymtIds		ids = {0};
-	bool		ok = hymt_tokenizer_encode(tokenizer, text, length, &ids, error);
-
-	*count = ids.count;
-	hymt_ids_free(&ids);
-	return ok;
+			last = id > last ? id : last;
+		}
+	}
+	return last < model->config.vocab ||
+		hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "prompts need the token %d, but the model's vocab_size is %d", last,
+				  model->config.vocab);
 }
 
 bool
-hymt_prompt_encode(HymtFamily family, const HymtChatTemplate *chat, const HymtTokenizer *tokenizer,
-				   const HymtLanguage *source, const HymtLanguage *target, const char *text, size_t length,
-				   size_t limit, HymtIds *ids, size_t *text_tokens, HymtError *error)
+hymt_prompts_open(HymtPrompts *prompts, const HymtModel *model, const HymtTokenizer *tokenizer, HymtError *error)
 {
-	size_t		before = ids->count;
-	char	   *head;
-	char	   *tail;
-	bool		ok;
-
-	if (!hymt_prompt_plain(family, source, target, &head, &tail, error))
-		return false;
-	/* the text alone is encoded only when the turn has turned out to be short enough */
-	ok = check_text(text, length, error) &&
-		append_ids(ids, chat->before, chat->before_count, error) &&
-		encode_turn(tokenizer, head, text, length, tail, limit, ids, error) &&
-		append_ids(ids, chat->after, chat->after_count, error) &&
-		count_tokens(tokenizer, text, length, text_tokens, error);
-	free(head);
-	free(tail);
-	if (!ok)
-		ids->count = before;
-	return ok;
+	memset(prompts, 0, sizeof(*prompts));
+	prompts->family = model->family;
+	prompts->templates = model->templates;
+	prompts->template_count = model->template_count;
+	if (hymt_prompts_find(prompts, "plain", false).text == NULL)
+		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
+						 "nothing tells which prompts the model was trained with: say it with \"prompts\" or "
+						 "\"templates\" in its hymt.json, with --family, or with the setting hymt.prompt_family ("
+						 HYMT_FAMILY_NAMES ")");
+	return choose_chat(prompts, tokenizer, error) && check_rows(prompts, model, tokenizer, error);
 }

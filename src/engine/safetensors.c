@@ -264,26 +264,10 @@ static bool
 map_file(MappedFile *file, HymtError *error)
 {
 	uint64_t	size = 0;
-	int			fd = hymt_file_open(file->path, &size, error);
-	void	   *map;
-	int			number;
 
-	if (fd < 0)
-		return false;
-	if (size < LENGTH_BYTES || size > SIZE_MAX)
-	{
-		close(fd);
-		return hymt_fail(error, HYMT_FAILURE_MODEL_BROKEN, "%s: %" PRIu64 " bytes cannot be a safetensors file",
-						 file->path, size);
-	}
-	map = mmap(NULL, (size_t) size, PROT_READ, MAP_SHARED, fd, 0);
-	number = errno;
-	close(fd);					/* the mapping stays */
-	if (map == MAP_FAILED)
-		return hymt_fail_errno(error, number, file->path);
-	file->map = map;
+	file->map = hymt_file_map(file->path, LENGTH_BYTES, "safetensors", &size, error);
 	file->size = (size_t) size;
-	return true;
+	return file->map != NULL;
 }
 
 static bool

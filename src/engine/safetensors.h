@@ -9,20 +9,7 @@
 #include <stdint.h>
 
 #include "error.h"
-
-#define HYMT_STORED_MAX_DIMENSIONS 8
-
-/* A tensor as a file describes it. data .. data + bytes lies inside the mapping; bytes agrees with dtype and shape. */
-typedef struct HymtStoredTensor
-{
-	char	   *name;
-	const char *dtype;			/* as safetensors spells it: "BF16"; static memory */
-	int			dimensions;
-	int64_t		shape[HYMT_STORED_MAX_DIMENSIONS];
-	const unsigned char *data;
-	uint64_t	bytes;
-	int			file;			/* which of the files */
-} HymtStoredTensor;
+#include "stored.h"
 
 typedef struct HymtSafetensors HymtSafetensors;
 

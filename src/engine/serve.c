@@ -378,16 +378,19 @@ static void
 take_request(Serve *serve, const HymtFrame *frame)
 {
 	HymtRequest request;
+	HymtPart	context;
 	HymtPart	text;
 	HymtError	error;
 	Pending    *pending;
 	uint64_t	id;
 
-	if (!hymt_decode_request(frame, &request, &text))
+	if (!hymt_decode_request(frame, &request, &context, &text))
 		end_conversation("malformed request");
 	id = next_id(serve);
 	/* The decoder has checked that both codes end within their arrays. */
-	if (!hymt_engine_submit(&serve->engine, id, request.source_lang, request.target_lang, text.data, text.length,
+	if (!hymt_engine_submit(&serve->engine, id, request.source_lang, request.target_lang,
+							(HymtText) {text.data, text.length},
+							(HymtText) {context.length > 0 ? context.data : NULL, context.length},
 							request.max_new_tokens > INT32_MAX ? INT32_MAX : (int) request.max_new_tokens,
 							request.adapter, &error))
 	{
@@ -398,9 +401,9 @@ take_request(Serve *serve, const HymtFrame *frame)
 	pending->id = id;
 	pending->generation = request.generation;
 	pending->slot = request.slot;
-	pending->bytes = (uint32_t) text.length;
+	pending->bytes = (uint32_t) (context.length + text.length);
 	serve->pending_count++;
-	serve->pending_bytes += text.length;
+	serve->pending_bytes += pending->bytes;
 }
 
 static void

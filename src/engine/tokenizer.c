@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "files.h"
+#include "locate.h"
 #include "normalize.h"
 #include "tokenizer_parts.h"
 #include "utf8.h"
@@ -25,9 +26,6 @@
  * bytes, is U+0390, of 2.
  */
 #define NFC_SHRINKS 4
-
-/* U+FFFD */
-static const char replacement[] = "\xEF\xBF\xBD";
 
 bool
 hymt_ids_append(HymtIds *list, int32_t id)
@@ -77,6 +75,14 @@ read_path(HymtFileBytes *bytes, const char *path, HymtError *error)
 	return ok;
 }
 
+static bool
+create_parts(HymtTokenizer *tokenizer, size_t expected, HymtError *error)
+{
+	tokenizer->pretokenizer = hymt_pretokenizer_create();
+	tokenizer->bpe = hymt_bpe_create(expected);
+	return (tokenizer->pretokenizer != NULL && tokenizer->bpe != NULL) || out_of_memory(error);
+}
+
 /* Fill in a zeroed tokenizer; on failure the caller closes it. */
 static bool
 open_file(HymtTokenizer *tokenizer, const char *path, HymtError *error)
@@ -86,26 +92,39 @@ open_file(HymtTokenizer *tokenizer, const char *path, HymtError *error)
 
 	if (!read_path(&bytes, path, error))
 		return false;
-	tokenizer->pretokenizer = hymt_pretokenizer_create();
-	tokenizer->bpe = hymt_bpe_create(bytes.length / BYTES_PER_TOKEN);
-	if (tokenizer->pretokenizer == NULL || tokenizer->bpe == NULL)
-		ok = out_of_memory(error);
-	else
-		ok = hymt_tokenizer_read(tokenizer, bytes.data, bytes.length, error) ||
-			hymt_fail(error, error->failure, "%s: %s", path, error->message);
+	ok = create_parts(tokenizer, bytes.length / BYTES_PER_TOKEN, error) &&
+		(hymt_tokenizer_read(tokenizer, bytes.data, bytes.length, error) ||
+		 hymt_fail(error, error->failure, "%s: %s", path, error->message));
 	hymt_file_free(&bytes);
 	return ok;
 }
 
-bool
-hymt_tokenizer_open(HymtTokenizer **tokenizer, const char *path, HymtError *error)
+/* The same with the metadata of a GGUF file. */
+static bool
+open_gguf(HymtTokenizer *tokenizer, const char *path, HymtError *error)
+{
+	HymtGguf   *gguf = hymt_gguf_open(path, error);
+	size_t		length;
+	bool		ok;
+
+	if (gguf == NULL)
+		return false;
+	hymt_gguf_header(gguf, &length);
+	ok = create_parts(tokenizer, length / BYTES_PER_TOKEN, error) && hymt_tokenizer_read_gguf(tokenizer, gguf, error);
+	hymt_gguf_close(gguf);
+	return ok;
+}
+
+static bool
+open_any(HymtTokenizer **tokenizer, const char *path,
+		 bool (*fill) (HymtTokenizer *tokenizer, const char *path, HymtError *error), HymtError *error)
 {
 	HymtTokenizer *opened = calloc(1, sizeof(*opened));
 
 	*tokenizer = NULL;
 	if (opened == NULL)
 		return out_of_memory(error);
-	if (!open_file(opened, path, error))
+	if (!fill(opened, path, error))
 	{
 		hymt_tokenizer_close(opened);
 		return false;
@@ -115,16 +134,50 @@ hymt_tokenizer_open(HymtTokenizer **tokenizer, const char *path, HymtError *erro
 }
 
 bool
-hymt_tokenizer_open_model(HymtTokenizer **tokenizer, const char *directory, HymtError *error)
+hymt_tokenizer_open(HymtTokenizer **tokenizer, const char *path, HymtError *error)
+{
+	return open_any(tokenizer, path, open_file, error);
+}
+
+/* tokenizer.json, or else tokenizer.model. */
+static bool
+open_directory(HymtTokenizer **tokenizer, const char *directory, HymtError *error)
 {
 	char	   *path = hymt_path_join(directory, "tokenizer.json");
+	HymtError	other;
 	bool		ok;
 
-	*tokenizer = NULL;
 	if (path == NULL)
 		return out_of_memory(error);
 	ok = hymt_tokenizer_open(tokenizer, path, error);
 	free(path);
+	/* Llama's tokenizer.json describes its tokenizer.model in other words, which need not be understood. */
+	if (ok || (error->failure != HYMT_FAILURE_MODEL_MISSING && error->failure != HYMT_FAILURE_MODEL_UNSUPPORTED))
+		return ok;
+	if (open_any(tokenizer, directory, hymt_sentencepiece_open, &other))
+		return true;
+	if (other.failure != HYMT_FAILURE_MODEL_MISSING)
+		*error = other;
+	else if (error->failure == HYMT_FAILURE_MODEL_MISSING)
+		return hymt_fail(error, HYMT_FAILURE_MODEL_MISSING, "%s: there is neither tokenizer.json nor tokenizer.model",
+						 directory);
+	return false;
+}
+
+bool
+hymt_tokenizer_open_model(HymtTokenizer **tokenizer, const char *model, HymtError *error)
+{
+	HymtLocation location;
+	bool		ok;
+
+	*tokenizer = NULL;
+	if (!hymt_model_locate(&location, model, error))
+		return false;
+	if (location.gguf != NULL)
+		ok = open_any(tokenizer, location.gguf, open_gguf, error);
+	else
+		ok = open_directory(tokenizer, location.directory, error);
+	hymt_location_free(&location);
 	return ok;
 }
 
@@ -133,6 +186,7 @@ hymt_tokenizer_close(HymtTokenizer *tokenizer)
 {
 	if (tokenizer == NULL)
 		return;
+	hymt_sentencepiece_close(tokenizer);
 	hymt_pretokenizer_free(tokenizer->pretokenizer);
 	hymt_bpe_free(tokenizer->bpe);
 	free(tokenizer->added);
@@ -140,8 +194,8 @@ hymt_tokenizer_close(HymtTokenizer *tokenizer)
 	free(tokenizer);
 }
 
-static bool
-too_many_ids(size_t limit, HymtError *error)
+bool
+hymt_too_many_ids(size_t limit, HymtError *error)
 {
 	return hymt_fail(error, HYMT_FAILURE_TOO_LONG, "the text is longer than %zu tokens", limit);
 }
@@ -171,13 +225,13 @@ encode_pieces(const HymtTokenizer *tokenizer, const char *text, size_t length, s
 
 	/* once more, now that it is known what normalisation has made of it */
 	if (surely_longer(tokenizer, length, 1, limit))
-		return too_many_ids(limit, error);
+		return hymt_too_many_ids(limit, error);
 	if (!hymt_pretokenizer_split(tokenizer->pretokenizer, text, length, limit, &pieces, error))
 		return false;
 	if (pieces.count > limit)
 	{
 		hymt_pieces_free(&pieces);
-		return too_many_ids(limit, error);
+		return hymt_too_many_ids(limit, error);
 	}
 	for (size_t i = 0; ok && i < pieces.count && ids->count - before <= limit; i++)
 		ok = hymt_bpe_encode(tokenizer->bpe, &scratch, text + pieces.pieces[i].start, pieces.pieces[i].length, ids);
@@ -185,7 +239,7 @@ encode_pieces(const HymtTokenizer *tokenizer, const char *text, size_t length, s
 	hymt_pieces_free(&pieces);
 	if (!ok)
 		return out_of_memory(error);
-	return ids->count - before <= limit || too_many_ids(limit, error);
+	return ids->count - before <= limit || hymt_too_many_ids(limit, error);
 }
 
 bool
@@ -198,21 +252,17 @@ bool
 hymt_tokenizer_encode_limited(const HymtTokenizer *tokenizer, const char *text, size_t length, size_t limit,
 							  HymtIds *ids, HymtError *error)
 {
-	size_t		before = ids->count;
-	size_t		valid;
+	return hymt_tokenizer_encode_part(tokenizer, text, length, false, limit, ids, error);
+}
+
+static bool
+encode_bpe(const HymtTokenizer *tokenizer, const char *text, size_t length, size_t limit, HymtIds *ids,
+		   HymtError *error)
+{
 	char	   *normal = NULL;
 	size_t		normal_length = 0;
 	bool		ok;
 
-	if (length == 0)
-		return true;
-	if (length > MAX_TEXT)
-		return hymt_fail(error, HYMT_FAILURE_TOO_LONG, "text of %zu bytes is longer than %zu", length, MAX_TEXT);
-	if (surely_longer(tokenizer, length, tokenizer->nfc ? NFC_SHRINKS : 1, limit))
-		return too_many_ids(limit, error);
-	valid = hymt_utf8_valid(text, length);
-	if (valid < length)
-		return hymt_fail(error, HYMT_FAILURE_BAD_TEXT, "text is not valid UTF-8 at byte %zu", valid);
 	if (tokenizer->nfc && !hymt_normalize_nfc(text, length, &normal, &normal_length))
 		return out_of_memory(error);
 	if (normal != NULL)
@@ -220,6 +270,30 @@ hymt_tokenizer_encode_limited(const HymtTokenizer *tokenizer, const char *text, 
 	else
 		ok = encode_pieces(tokenizer, text, length, limit, ids, error);
 	free(normal);
+	return ok;
+}
+
+bool
+hymt_tokenizer_encode_part(const HymtTokenizer *tokenizer, const char *text, size_t length, bool behind, size_t limit,
+						   HymtIds *ids, HymtError *error)
+{
+	size_t		before = ids->count;
+	size_t		valid;
+	bool		ok;
+
+	if (length == 0)
+		return true;
+	if (length > MAX_TEXT)
+		return hymt_fail(error, HYMT_FAILURE_TOO_LONG, "text of %zu bytes is longer than %zu", length, MAX_TEXT);
+	if (tokenizer->sentencepiece == NULL && surely_longer(tokenizer, length, tokenizer->nfc ? NFC_SHRINKS : 1, limit))
+		return hymt_too_many_ids(limit, error);
+	valid = hymt_utf8_valid(text, length);
+	if (valid < length)
+		return hymt_fail(error, HYMT_FAILURE_BAD_TEXT, "text is not valid UTF-8 at byte %zu", valid);
+	if (tokenizer->sentencepiece != NULL)
+		ok = hymt_sentencepiece_encode(tokenizer, text, length, behind, limit, ids, error);
+	else
+		ok = encode_bpe(tokenizer, text, length, limit, ids, error);
 	if (!ok)
 		ids->count = before;
 	return ok;
@@ -228,6 +302,8 @@ hymt_tokenizer_encode_limited(const HymtTokenizer *tokenizer, const char *text, 
 int32_t
 hymt_tokenizer_added_id(const HymtTokenizer *tokenizer, const char *content)
 {
+	if (tokenizer->sentencepiece != NULL)
+		return hymt_sentencepiece_added_id(tokenizer, content, strlen(content));
 	for (size_t i = 0; i < tokenizer->added_count; i++)
 	{
 		HymtJsonText spelling = hymt_bpe_spelling(tokenizer->bpe, tokenizer->added[i].id);
@@ -241,96 +317,109 @@ hymt_tokenizer_added_id(const HymtTokenizer *tokenizer, const char *content)
 bool
 hymt_tokenizer_is_special(const HymtTokenizer *tokenizer, int32_t id)
 {
-	return id >= 0 && id < hymt_bpe_size(tokenizer->bpe) && tokenizer->special[id] != 0;
+	return id >= 0 && id < hymt_tokenizer_size(tokenizer) && tokenizer->special[id] != 0;
+}
+
+/* The spelling of an id; data NULL when it has none. */
+static HymtJsonText
+spelling_of(const HymtTokenizer *tokenizer, int32_t id)
+{
+	return tokenizer->sentencepiece != NULL ? hymt_sentencepiece_spelling(tokenizer, id)
+		: hymt_bpe_spelling(tokenizer->bpe, id);
+}
+
+static bool
+is_added(const HymtTokenizer *tokenizer, int32_t id)
+{
+	if (tokenizer->sentencepiece != NULL)
+		return hymt_sentencepiece_piece(tokenizer, id) == NULL && hymt_sentencepiece_spelling(tokenizer, id).data != NULL;
+	for (size_t i = 0; i < tokenizer->added_count; i++)
+		if (tokenizer->added[i].id == id)
+			return true;
+	return false;
+}
+
+/* Whether a token is spelled at `text`, of which `left` bytes follow. */
+static bool
+stands_at(const HymtJsonText *spelling, const char *text, size_t left)
+{
+	return spelling->length <= left && memcmp(spelling->data, text, spelling->length) == 0;
+}
+
+int32_t
+hymt_tokenizer_added_at(const HymtTokenizer *tokenizer, const char *text, size_t *length)
+{
+	size_t		left = strlen(text);
+	int32_t		found = -1;
+	size_t		count = tokenizer->sentencepiece != NULL ? hymt_sentencepiece_marked(tokenizer) : tokenizer->added_count;
+
+	*length = 0;
+	for (size_t i = 0; i < count; i++)
+	{
+		int32_t		id = tokenizer->sentencepiece != NULL ? hymt_sentencepiece_marked_id(tokenizer, i)
+			: tokenizer->added[i].id;
+		HymtJsonText spelling = spelling_of(tokenizer, id);
+
+		if (spelling.length > *length && stands_at(&spelling, text, left))
+		{
+			*length = spelling.length;
+			found = id;
+		}
+	}
+	return found;
+}
+
+int32_t
+hymt_tokenizer_bos(const HymtTokenizer *tokenizer)
+{
+	return tokenizer->sentencepiece != NULL ? hymt_sentencepiece_bos(tokenizer) : -1;
+}
+
+char *
+hymt_tokenizer_added_spelling(const HymtTokenizer *tokenizer, int32_t id)
+{
+	HymtJsonText spelling;
+
+	if (!hymt_tokenizer_is_special(tokenizer, id) && !is_added(tokenizer, id))
+		return NULL;
+	spelling = spelling_of(tokenizer, id);
+	return spelling.data == NULL ? NULL : strndup(spelling.data, spelling.length);
+}
+
+const char *
+hymt_tokenizer_source(const HymtTokenizer *tokenizer)
+{
+	return tokenizer->sentencepiece != NULL ? "tokenizer.model" : "tokenizer.json";
 }
 
 int
 hymt_tokenizer_size(const HymtTokenizer *tokenizer)
 {
-	return hymt_bpe_size(tokenizer->bpe);
+	return tokenizer->sentencepiece != NULL ? hymt_sentencepiece_size(tokenizer) : hymt_bpe_size(tokenizer->bpe);
+}
+
+int
+hymt_tokenizer_text_size(const HymtTokenizer *tokenizer)
+{
+	int			pieces;
+	int			added;
+
+	if (tokenizer->sentencepiece == NULL)
+		return hymt_bpe_size(tokenizer->bpe);
+	hymt_sentencepiece_counts(tokenizer, &pieces, &added);
+	return pieces;
 }
 
 void
 hymt_tokenizer_counts(const HymtTokenizer *tokenizer, int *vocabulary, int *merges, int *added)
 {
+	if (tokenizer->sentencepiece != NULL)
+	{
+		hymt_sentencepiece_counts(tokenizer, vocabulary, added);
+		*merges = 0;
+		return;
+	}
 	*vocabulary = hymt_bpe_vocabulary(tokenizer->bpe);
 	*merges = hymt_bpe_merges(tokenizer->bpe);
 	*added = (int) tokenizer->added_count;
-}
-
-/* The spelling of an id that appears in decoded text; data NULL for others. */
-static HymtJsonText
-visible_spelling(const HymtTokenizer *tokenizer, int32_t id)
-{
-	HymtJsonText none = {NULL, 0};
-
-	return hymt_tokenizer_is_special(tokenizer, id) ? none : hymt_bpe_spelling(tokenizer->bpe, id);
-}
-
-/* Copy bytes with U+FFFD in place of what is no UTF-8; `to` has room for three times as many. Returns how many. */
-static size_t
-copy_repaired(char *to, const char *from, size_t length)
-{
-	size_t		count = 0;
-	size_t		at = 0;
-
-	while (at < length)
-	{
-		int			bad;
-		int			size = hymt_utf8_character(from + at, length - at, &bad);
-
-		if (size > 0)
-		{
-			memcpy(to + count, from + at, (size_t) size);
-			count += (size_t) size;
-			at += (size_t) size;
-		}
-		else
-		{
-			memcpy(to + count, replacement, sizeof(replacement) - 1);
-			count += sizeof(replacement) - 1;
-			at += (size_t) bad;
-		}
-	}
-	return count;
-}
-
-bool
-hymt_tokenizer_decode(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count, char **text, size_t *length)
-{
-	size_t		room = 1;
-	size_t		used = 0;
-	char	   *bytes;
-
-	*text = NULL;
-	*length = 0;
-	for (size_t i = 0; i < count; i++)
-		room += visible_spelling(tokenizer, ids[i]).length;
-	bytes = malloc(room);
-	if (bytes == NULL)
-		return false;
-	for (size_t i = 0; i < count; i++)
-	{
-		HymtJsonText spelling = visible_spelling(tokenizer, ids[i]);
-
-		if (spelling.data != NULL)
-			used += hymt_bpe_bytes(&spelling, bytes + used);
-	}
-	bytes[used] = '\0';
-	/* characters may be spread over several tokens, so only the whole can be judged */
-	if (hymt_utf8_valid(bytes, used) < used)
-	{
-		char	   *repaired = malloc(used * 3 + 1);
-
-		if (repaired != NULL)
-			used = copy_repaired(repaired, bytes, used);
-		free(bytes);
-		if (repaired == NULL)
-			return false;
-		bytes = repaired;
-		bytes[used] = '\0';
-	}
-	*text = bytes;
-	*length = used;
-	return true;
 }

@@ -476,18 +476,16 @@ read_model(Reader *reader)
 
 /* --- added tokens -------------------------------------------------------------------------------------------- */
 
-static bool
-append_added(Reader *reader, int32_t id, bool special)
+bool
+hymt_tokenizer_append_added(HymtTokenizer *tokenizer, int32_t id, bool special, HymtError *error)
 {
-	HymtTokenizer *tokenizer = reader->tokenizer;
-
 	if (tokenizer->added_count == tokenizer->added_capacity)
 	{
 		size_t		capacity = tokenizer->added_capacity == 0 ? 64 : tokenizer->added_capacity * 2;
 		HymtAddedToken *added = realloc(tokenizer->added, capacity * sizeof(*added));
 
 		if (added == NULL)
-			return hymt_fail(reader->error, HYMT_FAILURE_NO_MEMORY, "tokenizer: out of memory");
+			return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "tokenizer: out of memory");
 		tokenizer->added = added;
 		tokenizer->added_capacity = capacity;
 	}
@@ -527,7 +525,7 @@ read_added_token(Reader *reader)
 	if (content.data == NULL || content.length == 0 || id < 0)
 		return broken(reader, "an added token without id or content");
 	return hymt_bpe_add_outside(reader->tokenizer->bpe, &content, id, reader->error) &&
-		append_added(reader, (int32_t) id, special);
+		hymt_tokenizer_append_added(reader->tokenizer, (int32_t) id, special, reader->error);
 }
 
 static bool
@@ -545,19 +543,17 @@ read_added_tokens(Reader *reader)
 	return ended(reader);
 }
 
-static bool
-mark_special(Reader *reader)
+bool
+hymt_tokenizer_mark_special(HymtTokenizer *tokenizer, HymtError *error)
 {
-	HymtTokenizer *tokenizer = reader->tokenizer;
-
 	tokenizer->special = calloc((size_t) hymt_bpe_size(tokenizer->bpe), 1);
 	if (tokenizer->special == NULL)
-		return hymt_fail(reader->error, HYMT_FAILURE_NO_MEMORY, "tokenizer: out of memory");
+		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "tokenizer: out of memory");
 	for (size_t i = 0; i < tokenizer->added_count; i++)
 		if (tokenizer->added[i].special)
 			tokenizer->special[tokenizer->added[i].id] = 1;
 	/* some files list control tokens in the vocabulary, too, where a user's text would find them */
-	return hymt_bpe_hide(tokenizer->bpe, tokenizer->special, reader->error);
+	return hymt_bpe_hide(tokenizer->bpe, tokenizer->special, error);
 }
 
 /* --- the file ------------------------------------------------------------------------------------------------ */
@@ -601,5 +597,5 @@ hymt_tokenizer_read(HymtTokenizer *tokenizer, char *text, size_t length, HymtErr
 	if (reader.decoders == 0)
 		return hymt_fail(error, HYMT_FAILURE_MODEL_UNSUPPORTED,
 						 "a tokenizer without a ByteLevel decoder is not supported");
-	return read_added_tokens(&reader) && mark_special(&reader);
+	return read_added_tokens(&reader) && hymt_tokenizer_mark_special(tokenizer, error);
 }

@@ -28,7 +28,7 @@ int			hymt_max_requests_per_role;
 int			hymt_queue_timeout;
 int			hymt_engine_timeout;
 
-static const char *const prompt_families[] = {"auto", "hunyuan-mt", "hy-mt1.5", "hy-mt2"};
+static const char *const prompt_families[] = {"auto", "hunyuan-mt", "hy-mt1.5", "hy-mt2", "alma", "tower-instruct"};
 
 /*
  * A string and not an enum, because the value goes to the engine as it is and the list of families grows with the
@@ -46,7 +46,7 @@ check_prompt_family(char **value, void **extra, GucSource source)
 			return true;
 		}
 	}
-	GUC_check_errdetail("Known prompt families are auto, hunyuan-mt, hy-mt1.5 and hy-mt2.");
+	GUC_check_errdetail("Known prompt families are auto, hunyuan-mt, hy-mt1.5, hy-mt2, alma and tower-instruct.");
 	return false;
 }
 
@@ -120,12 +120,12 @@ static void
 define_model_settings(void)
 {
 	DefineCustomStringVariable("hymt.model",
-							   "Directory of the model.",
+							   "Directory or GGUF file of the model.",
 							   "A name without a slash is a model that is installed with hymt.",
 							   &hymt_model, "demo", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL, NULL, NULL);
 	DefineCustomStringVariable("hymt.prompt_family",
 							   "The family of prompts that the model was trained on.",
-							   "auto: as the files of the model tell. Otherwise hunyuan-mt, hy-mt1.5 or hy-mt2.",
+							   "auto: as the files of the model tell. Otherwise hunyuan-mt, hy-mt1.5, hy-mt2, alma or tower-instruct.",
 							   &hymt_prompt_family, "auto", PGC_SIGHUP, 0, check_prompt_family, NULL, NULL);
 	DefineCustomStringVariable("hymt.adapters",
 							   "LoRA adapters of the model for languages, or with names for callers.",

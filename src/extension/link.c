@@ -145,14 +145,15 @@ hymt_link_request(HymtLink *link, const HymtClaim *claim)
 		.generation = claim->generation,
 		.slot = (uint32_t) claim->slot,
 		.max_new_tokens = (uint32_t) claim->max_new_tokens,
+		.context_length = (uint32_t) claim->context_length,
 		.text_length = (uint32_t) claim->text_length
 	};
-	HymtPart	text = {claim->text, claim->text_length};
+	HymtPart	parts[] = {{claim->context, claim->context_length}, {claim->text, claim->text_length}};
 
 	strlcpy(request.source_lang, claim->source_lang, sizeof(request.source_lang));
 	strlcpy(request.target_lang, claim->target_lang, sizeof(request.target_lang));
 	strlcpy(request.adapter, claim->adapter, sizeof(request.adapter));
-	return hymt_frame_append(&link->out, HYMT_FRAME_REQUEST, &request, sizeof(request), &text, 1);
+	return hymt_frame_append(&link->out, HYMT_FRAME_REQUEST, &request, sizeof(request), parts, 2);
 }
 
 bool

@@ -477,9 +477,17 @@ sleep_on_slot_freed(ConditionVariable *freed, long timeout)
 
 /* --- submitting --------------------------------------------------------------------------------------------------- */
 
-static void
-check_length(Size length)
+/* Of context and text together. */
+static Size
+length_of(const HymtRequestSpec *spec)
 {
+	return spec->context_length + spec->text_length;
+}
+
+static void
+check_length(const HymtRequestSpec *spec)
+{
+	Size		length = length_of(spec);
 	Size		limit = Min(hymt_bytes_for_requests(), HYMT_FRAME_MAX_BODY - sizeof(HymtRequest));
 
 	if (length <= HYMT_FRAME_MAX_BODY && hymt_text_cost(length) <= limit)
@@ -487,7 +495,9 @@ check_length(Size length)
 	hymt_stat_refused(HYMT_STAT_TOO_LONG);
 	ereport(ERROR,
 			(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-			 errmsg("text of %zu bytes is too long to be translated", length),
+			 spec->context_length == 0 ?
+			 errmsg("text of %zu bytes is too long to be translated", length) :
+			 errmsg("text and context of %zu bytes are too long to be translated", length),
 			 errdetail("The limit is %zu bytes.", limit),
 			 limit < HYMT_FRAME_MAX_BODY - sizeof(HymtRequest) ?
 			 errhint("A text may take half of hymt.queue_memory.") : 0));
@@ -522,6 +532,7 @@ fill_slot(HymtSlot *slot, const HymtRequestSpec *spec)
 	strlcpy(slot->target_lang, spec->target_lang, HYMT_LANG_MAX);
 	slot->max_new_tokens = spec->max_new_tokens;
 	memcpy(slot->adapter, spec->adapter, sizeof(slot->adapter));
+	slot->context_length = spec->context_length;
 	slot->text_length = spec->text_length;
 }
 
@@ -562,7 +573,7 @@ static void
 reserve(HymtRequestHandle *request, Attempt *attempt)
 {
 	HymtClass	class = class_of(attempt->spec);
-	Size		bytes = hymt_text_cost(attempt->spec->text_length);
+	Size		bytes = hymt_text_cost(length_of(attempt->spec));
 	HymtSlot   *leader;
 	bool		waits;
 	int			role;
@@ -598,7 +609,8 @@ copy_text(HymtRequestHandle *request, const Attempt *attempt)
 	HymtSlot   *slot = request->slot;
 	int			charged_role;
 
-	slot->text = hymt_text_allocate(attempt->spec->text, attempt->spec->text_length);
+	slot->text = hymt_text_allocate(attempt->spec->context, attempt->spec->context_length, attempt->spec->text,
+									attempt->spec->text_length);
 	if (DsaPointerIsValid(slot->text))
 	{
 		slot->text_offset = (char *) dsa_get_address(hymt_area(), slot->text) - (char *) hymt_shared;
@@ -678,7 +690,7 @@ hymt_request_submit(const HymtRequestSpec *spec)
 	Patience	patience = {.requests = &request, .count = 1};
 
 	hymt_check_preloaded();
-	check_length(spec->text_length);
+	check_length(spec);
 	attempt.hash = hymt_flight_hash(spec);
 	request = new_request();
 	patience.started = request->submitted;
@@ -704,7 +716,7 @@ hymt_request_try_submit(const HymtRequestSpec *spec)
 	Attempt		attempt = {.spec = spec, .holds = true};
 
 	hymt_check_preloaded();
-	check_length(spec->text_length);
+	check_length(spec);
 	attempt.hash = hymt_flight_hash(spec);
 	request = new_request();
 	if (try_submit(request, &attempt))

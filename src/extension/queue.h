@@ -42,7 +42,7 @@
 #include "stat.h"
 
 #define HYMT_LAYOUT_MAGIC 0x48594d54
-#define HYMT_LAYOUT_VERSION 4	/* raised with every change of a shared struct */
+#define HYMT_LAYOUT_VERSION 3	/* raised with every change of a shared struct */
 #define HYMT_MAX_DEVICES 16
 #define HYMT_NAME_MAX 128
 #define HYMT_MESSAGE_MAX 512
@@ -111,8 +111,9 @@ typedef struct HymtSlot
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller; empty: none */
-	dsa_pointer text;
-	Size		text_offset;	/* of the text from the start of HymtShared; valid while there is a text */
+	dsa_pointer text;			/* the context, and behind it the text */
+	Size		text_offset;	/* of them from the start of HymtShared; valid while they are there */
+	Size		context_length;
 	Size		text_length;
 
 	/* what became of it */
@@ -258,6 +259,8 @@ typedef struct HymtRequestSpec
 	int			max_new_tokens;
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller; empty: none */
 	bool		bulk;			/* one of many */
+	const char *context;		/* UTF-8, not translated */
+	Size		context_length; /* 0: none */
 	const char *text;			/* UTF-8 */
 	Size		text_length;
 } HymtRequestSpec;
@@ -319,7 +322,9 @@ typedef struct HymtClaim
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller; empty: none */
-	const char *text;			/* in the DSA area, until this worker answers, requeues or frees the slot */
+	const char *context;		/* in the DSA area, until this worker answers, requeues or frees the slot */
+	Size		context_length;
+	const char *text;			/* the same */
 	Size		text_length;
 } HymtClaim;
 

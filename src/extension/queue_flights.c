@@ -4,7 +4,7 @@
  * Runs in backends and workers; all but the hash with the queue lock held exclusively. Owns the table of flights, which
  * is chained through the slots: slot i also is the head of the chain of hashes that fall on i.
  *
- * Requests are equal when languages, options and every byte of the text are. The bytes are compared under the lock, so
+ * Requests are equal when languages, options and every byte of context and text are. The bytes are compared under the lock, so
  * only texts up to a limit take part, and only where 64 bits of hash agree. A leader's text is read where it lies in the
  * area: that is in the same segment of shared memory as the slots and never grows out of it, so an offset says where,
  * and no call of DSA is needed.
@@ -24,10 +24,11 @@ hymt_flight_hash(const HymtRequestSpec *spec)
 {
 	uint64		hash;
 
-	if (spec->text_length > LONGEST_SHARED_TEXT)
+	if (spec->context_length > LONGEST_SHARED_TEXT || spec->text_length > LONGEST_SHARED_TEXT)
 		return 0;
 	hash = hash_bytes_extended((const unsigned char *) spec->source_lang, (int) strlen(spec->source_lang), 0);
 	hash = hash_bytes_extended((const unsigned char *) spec->target_lang, (int) strlen(spec->target_lang), hash);
+	hash = hash_bytes_extended((const unsigned char *) spec->context, (int) spec->context_length, hash);
 	hash = hash_bytes_extended((const unsigned char *) spec->text, (int) spec->text_length,
 							   hash ^ (uint32) spec->max_new_tokens);
 	if (spec->adapter[0] != '\0')
@@ -44,13 +45,17 @@ bucket_of(uint64 hash)
 static bool
 is_same(const HymtSlot *slot, const HymtRequestSpec *spec, uint64 hash)
 {
+	const char *texts = (const char *) hymt_shared + slot->text_offset;
+
 	return slot->hash == hash &&
+		slot->context_length == spec->context_length &&
 		slot->text_length == spec->text_length &&
 		slot->max_new_tokens == spec->max_new_tokens &&
 		strcmp(slot->adapter, spec->adapter) == 0 &&
 		strcmp(slot->source_lang, spec->source_lang) == 0 &&
 		strcmp(slot->target_lang, spec->target_lang) == 0 &&
-		memcmp((const char *) hymt_shared + slot->text_offset, spec->text, spec->text_length) == 0;
+		(spec->context_length == 0 || memcmp(texts, spec->context, spec->context_length) == 0) &&
+		memcmp(texts + spec->context_length, spec->text, spec->text_length) == 0;
 }
 
 HymtSlot *

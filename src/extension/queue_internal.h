@@ -21,7 +21,7 @@ typedef struct HymtTexts
 extern Size hymt_text_cost(Size length);
 
 /* Allocates and fills; InvalidDsaPointer when the area has no room. Not under the lock. */
-extern dsa_pointer hymt_text_allocate(const char *text, Size length);
+extern dsa_pointer hymt_text_allocate(const char *context, Size context_length, const char *text, Size length);
 extern void hymt_texts_free(const HymtTexts *texts);
 
 /* Whoever waits for a slot or for memory. charged_role: of the slot that became free, or -1. Not under the lock. */

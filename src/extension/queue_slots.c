@@ -30,12 +30,19 @@ hymt_text_cost(Size length)
 }
 
 dsa_pointer
-hymt_text_allocate(const char *text, Size length)
+hymt_text_allocate(const char *context, Size context_length, const char *text, Size length)
 {
-	dsa_pointer place = dsa_allocate_extended(hymt_area(), hymt_text_cost(length), DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
+	dsa_pointer place = dsa_allocate_extended(hymt_area(), hymt_text_cost(context_length + length),
+											  DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
+	char	   *to;
 
-	if (DsaPointerIsValid(place) && length > 0)
-		memcpy(dsa_get_address(hymt_area(), place), text, length);
+	if (!DsaPointerIsValid(place))
+		return place;
+	to = dsa_get_address(hymt_area(), place);
+	if (context_length > 0)
+		memcpy(to, context, context_length);
+	if (length > 0)
+		memcpy(to + context_length, text, length);
 	return place;
 }
 
@@ -124,6 +131,7 @@ hymt_slot_take(int role, HymtClass asked_class)
 	slot->finish = HYMT_FINISH_NONE;
 	slot->input_tokens = 0;
 	slot->output_tokens = 0;
+	slot->context_length = 0;
 	slot->text_length = 0;
 	slot->result_length = 0;
 	slot->device = -1;

@@ -62,6 +62,7 @@ hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *cl
 		memcpy(claim->target_lang, slot->target_lang, HYMT_LANG_MAX);
 		claim->max_new_tokens = slot->max_new_tokens;
 		memcpy(claim->adapter, slot->adapter, sizeof(claim->adapter));
+		claim->context_length = slot->context_length;
 		claim->text_length = slot->text_length;
 		text = slot->text;
 	}
@@ -69,7 +70,8 @@ hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *cl
 
 	if (slot == NULL)
 		return false;
-	claim->text = dsa_get_address(hymt_area(), text);
+	claim->context = dsa_get_address(hymt_area(), text);
+	claim->text = claim->context + claim->context_length;
 	return true;
 }
 
@@ -189,7 +191,7 @@ give_answer(int device, int number, uint64 generation, Answer *answer, const cha
 	if (slot == NULL || !begin_answer(slot, device, generation, hymt_text_cost(length), &reserved))
 		return;
 	if (reserved)
-		result = hymt_text_allocate(text, length);
+		result = hymt_text_allocate(NULL, 0, text, length);
 	/* A failure can do without its message, a translation cannot do without its text. */
 	if (!DsaPointerIsValid(result) && answer->state == HYMT_SLOT_DONE)
 	{

@@ -53,6 +53,8 @@ typedef struct HymtOrder
 	int			max_new_tokens; /* 0: the engine's rule */
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* empty: that of the languages */
 	bool		bulk;			/* priority */
+	const char *context;		/* UTF-8, not translated */
+	Size		context_length; /* 0: none */
 } HymtOrder;
 
 typedef struct HymtReport

@@ -257,6 +257,13 @@ is_automatic(FunctionCallInfo fcinfo)
 	return PG_ARGISNULL(ARG_SOURCE) || text_is(PG_GETARG_TEXT_PP(ARG_SOURCE), "auto");
 }
 
+/* An empty context is none. It stays in the current memory context. */
+static void
+read_context(text *context, HymtOrder *order)
+{
+	order->context = hymt_server_to_utf8(VARDATA_ANY(context), VARSIZE_ANY_EXHDR(context), &order->context_length);
+}
+
 /* Wrong values are reported first, then right ones that this version lacks. */
 void
 hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order)
@@ -282,14 +289,14 @@ hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order)
 
 	if (automatic)
 		raise_planned("language detection", "Name the source language in argument \"src\".");
-	if (!PG_ARGISNULL(ARG_CONTEXT))
-		raise_planned("a context", "Leave out argument \"context\".");
 	if (!PG_ARGISNULL(ARG_GLOSSARY))
 		raise_planned("glossaries", "Leave out argument \"glossary\".");
 	if (!plain)
 		raise_planned("formats other than text", "Use format => 'text'.");
 	if (planned_options)
 		raise_planned("options max_chars and sampling", "Leave them out.");
+	if (!PG_ARGISNULL(ARG_CONTEXT))
+		read_context(PG_GETARG_TEXT_PP(ARG_CONTEXT), order);
 }
 
 /* --- one translation ---------------------------------------------------------------------------------------------- */
@@ -357,6 +364,8 @@ hymt_request_spec(const HymtOrder *order, const char *utf8, Size length)
 		.target_lang = order->target->code,
 		.max_new_tokens = order->max_new_tokens,
 		.bulk = order->bulk,
+		.context = order->context,
+		.context_length = order->context_length,
 		.text = utf8,
 		.text_length = length
 	};

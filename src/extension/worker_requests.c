@@ -49,7 +49,7 @@ send_request(HymtEngine *engine, const HymtClaim *claim)
 {
 	HymtFlight *flight = &engine->flights[claim->slot];
 
-	if (claim->text_length > HYMT_FRAME_MAX_BODY - sizeof(HymtRequest))
+	if (claim->context_length + claim->text_length > HYMT_FRAME_MAX_BODY - sizeof(HymtRequest))
 	{
 		fail(claim, HYMT_FAILURE_TOO_LONG, "The text is longer than a message to the engine may be.");
 		return;

@@ -275,12 +275,14 @@ language_array_ok(const char *code)
 }
 
 bool
-hymt_decode_request(const HymtFrame *frame, HymtRequest *fixed, HymtPart *text)
+hymt_decode_request(const HymtFrame *frame, HymtRequest *fixed, HymtPart *context, HymtPart *text)
 {
+	HymtPart   *const list[] = {context, text};
+
 	return take_fixed(frame, HYMT_FRAME_REQUEST, fixed, sizeof(*fixed)) &&
 		language_array_ok(fixed->source_lang) && language_array_ok(fixed->target_lang) &&
 		name_array_ok(fixed->adapter, sizeof(fixed->adapter)) &&
-		take_one_part(frame, sizeof(*fixed), text, fixed->text_length);
+		take_parts(frame, sizeof(*fixed), list, (const uint32_t[]) {fixed->context_length, fixed->text_length}, 2);
 }
 
 bool

@@ -135,7 +135,7 @@ typedef struct HymtRequest
 	uint32_t	max_new_tokens; /* 0: the engine's own rule */
 	char		source_lang[HYMT_LANG_MAX]; /* canonical code, NUL-padded; never empty */
 	char		target_lang[HYMT_LANG_MAX];
-	uint32_t	reserved;
+	uint32_t	context_length; /* UTF-8, not to be translated; 0: none */
 	uint32_t	text_length;	/* UTF-8 */
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller, NUL-padded; empty: that of the languages */
 } HymtRequest;
@@ -258,7 +258,8 @@ typedef struct HymtReadyParts
 } HymtReadyParts;
 extern bool hymt_decode_ready(const HymtFrame *frame, HymtReady *fixed, HymtReadyParts *parts);
 extern bool hymt_decode_refused(const HymtFrame *frame, HymtRefused *fixed, HymtPart *message);
-extern bool hymt_decode_request(const HymtFrame *frame, HymtRequest *fixed, HymtPart *text);
+extern bool hymt_decode_request(const HymtFrame *frame, HymtRequest *fixed, HymtPart *context,
+								HymtPart *text);
 extern bool hymt_decode_cancel(const HymtFrame *frame, HymtCancel *fixed);
 extern bool hymt_decode_result(const HymtFrame *frame, HymtResult *fixed, HymtPart *text);
 extern bool hymt_decode_failure(const HymtFrame *frame, HymtFailureFrame *fixed, HymtPart *message);

@@ -21,10 +21,11 @@ def frame(kind, body):
     return struct.pack("=IIII", MAGIC, kind, len(body), 0) + body
 
 
-def request(generation, slot, source, target, text, max_new=0, adapter=""):
+def request(generation, slot, source, target, text, max_new=0, adapter="", context=""):
     text = text if isinstance(text, bytes) else text.encode()
-    return frame(REQUEST, struct.pack("=QII16s16sII32s", generation, slot, max_new, source.encode(), target.encode(), 0,
-                                      len(text), adapter.encode()) + text)
+    context = context if isinstance(context, bytes) else context.encode()
+    return frame(REQUEST, struct.pack("=QII16s16sII32s", generation, slot, max_new, source.encode(), target.encode(),
+                                      len(context), len(text), adapter.encode()) + context + text)
 
 
 def cancel(generation, slot):
@@ -179,6 +180,27 @@ def check_requests():
     for slot, (_, code) in bad.items():
         check(f"serve: failure {code}", found[(1, slot)][:2] == (FAILURE, code), str(found[(1, slot)]))
     check("serve: an unknown language lists the known ones", "en zh de fr es ja" in found[(1, 1)][2])
+    engine.close()
+
+
+def check_context():
+    """A context is part of the prompt."""
+    engine = Engine()
+    engine.start()
+    engine.socket.sendall(request(1, 0, "en", "zh", "Grip type") +
+                          request(1, 1, "en", "zh", "Grip type", context="Tennis rackets and their handles") +
+                          request(1, 2, "en", "zh", "Grip type", context=b"\xff") +
+                          request(1, 3, "en", "zh", "Grip type", context="word " * 5000))
+    tokens = {}
+    codes = {}
+    while len(tokens) + len(codes) < 4:
+        kind, body = engine.read()
+        if kind == RESULT:
+            tokens[struct.unpack_from("=QI", body)[1]] = struct.unpack_from("=QIII", body)[3]
+        elif kind == FAILURE:
+            codes[struct.unpack_from("=QI", body)[1]] = struct.unpack_from("=QII", body)[2]
+    check("serve: a context lengthens the prompt", tokens[1] > tokens[0] + 3, f"{tokens} {codes}")
+    check("serve: contexts that cannot be asked with", codes == {2: BAD_TEXT, 3: TOO_LONG}, str(codes))
     engine.close()
 
 
@@ -370,6 +392,7 @@ def check_heartbeat():
 if __name__ == "__main__":
     check_handshake()
     check_requests()
+    check_context()
     check_long_texts()
     check_cancel()
     check_end()

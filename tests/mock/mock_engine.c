@@ -75,6 +75,7 @@ typedef struct Request
 {
 	struct Request *next;
 	HymtRequest head;
+	char	   *context;		/* NUL-terminated */
 	char	   *text;			/* NUL-terminated */
 	char		verb[32];		/* after "mock:"; empty: translate */
 	char	   *argument;		/* rest of the text; points into it */
@@ -399,12 +400,14 @@ send_failure(const Request *request, HymtFailure failure)
 static void
 send_translation(const Request *request)
 {
-	size_t		size = strlen(request->text) + 2 * HYMT_LANG_MAX + 8;
+	size_t		size = strlen(request->context) + strlen(request->text) + 2 * HYMT_LANG_MAX + 16;
 	char	   *text = malloc(size);
 
 	if (text == NULL)
 		abort();
-	snprintf(text, size, "%s>%s: %s", request->head.source_lang, request->head.target_lang, request->text);
+	snprintf(text, size, "%s>%s%s%s%s: %s", request->head.source_lang, request->head.target_lang,
+			 request->context[0] != '\0' ? " (" : "", request->context, request->context[0] != '\0' ? ")" : "",
+			 request->text);
 	send_result(request, text);
 	free(text);
 }
@@ -578,6 +581,7 @@ take_step(Request *request, int in_step)
 static void
 free_request(Request *request)
 {
+	free(request->context);
 	free(request->text);
 	free(request);
 }
@@ -657,15 +661,17 @@ accept_request(const HymtFrame *frame)
 {
 	Request    *request = calloc(1, sizeof(Request));
 	Request   **end = &mock.requests;
+	HymtPart	context;
 	HymtPart	text;
 
-	if (request == NULL || !hymt_decode_request(frame, &request->head, &text))
+	if (request == NULL || !hymt_decode_request(frame, &request->head, &context, &text))
 	{
 		fprintf(stderr, "malformed request\n");
 		exit(2);
 	}
+	request->context = strndup(context.data, context.length);
 	request->text = strndup(text.data, text.length);
-	if (request->text == NULL)
+	if (request->context == NULL || request->text == NULL)
 		abort();
 	request->arrival = ++mock.arrivals;
 	parse_command(request);

@@ -31,6 +31,17 @@ is( $node->safe_psql('postgres', <<'END'), 't', 'a text of 1.6 MB');
 SELECT md5(hymt_translate(t, 'zh', 'en')) = md5('zh>en: ' || t) FROM repeat('很长的文字 ', 100000) AS t
 END
 
+# A context travels beside the text.
+is($node->safe_psql('postgres', "SELECT hymt_translate('外套', 'zh', 'en', 'winter')"), 'zh>en (winter): 外套',
+	'a text with a context');
+is( $node->safe_psql('postgres', "SELECT hymt_translate(ARRAY['外套', NULL, '大衣'], 'zh', 'en', context => 'winter')"),
+	'{"zh>en (winter): 外套",NULL,"zh>en (winter): 大衣"}', 'an array with a context');
+is( $node->safe_psql('postgres', <<'END'), 't', 'a context of 1 MB');
+SELECT md5(hymt_translate('外套', 'zh', 'en', c)) = md5('zh>en (' || c || '): 外套') FROM repeat('冬', 350000) AS c
+END
+is( $node->psql('postgres', "SELECT hymt_translate('外套', 'zh', 'en', repeat('winter ', 2000000), on_error => 'null')"),
+	3, 'a context that queue memory cannot hold');
+
 # Failures of a text have the SQLSTATE of their kind.
 my %sqlstate = (
 	'language' => 'MT007', 'too-long' => '54000', 'bad-text' => '22021', 'unfinished' => 'MT004',

@@ -67,6 +67,19 @@ sub answers_are
 	return is($node->safe_psql('postgres', 'SELECT answer, count(*) FROM answers GROUP BY answer'), $expected, $name);
 }
 
+scenario 'requests that differ in the context only' => sub {
+	my $release = file('release');
+	my @sessions = map {
+		background($node, "SELECT hymt_translate('mock:hold $release', 'zh', 'en', $_)")
+	} ('NULL', "'a'", "'b'", "'a'", "'mock'");
+
+	wait_for_slots($node, 5);
+	is(states(), '4 claimed, 1 following', 'are computed apart');
+	append_to_file($release, 'now');
+	finish($_) foreach @sessions;
+	is(join('', map { $_->{err} } @sessions), '', 'all of them');
+};
+
 scenario 'forty sessions ask one text, half of them leave' => sub {
 	my $release = file('release');
 	my $before = arrivals();

@@ -139,7 +139,8 @@ typedef struct TensorSpec
 static inline size_t
 spec_bytes(const TensorSpec *spec)
 {
-	size_t		size = strcmp(spec->dtype, "F32") == 0 ? 4 : strcmp(spec->dtype, "F64") == 0 ? 8 : 2;
+	size_t		size = strcmp(spec->dtype, "F32") == 0 || strcmp(spec->dtype, "I32") == 0 ? 4
+		: strcmp(spec->dtype, "F64") == 0 ? 8 : strcmp(spec->dtype, "F8_E4M3") == 0 ? 1 : 2;
 
 	return (spec->rows == 0 ? 1 : (size_t) spec->rows) * (size_t) spec->columns * size;
 }

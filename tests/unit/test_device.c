@@ -393,7 +393,8 @@ test_own_token_is_seen(void **state)
 
 		for (int i = 0; i < model.config.hidden; i++)
 			head[(size_t) token * (size_t) model.config.hidden + (size_t) i] = i == 0 ? 1.0f : 0.0f;
-		changed.head = (HymtTensor) {head, HYMT_DTYPE_F32, vocab, model.config.hidden};
+		changed.head = (HymtTensor) {.data = head, .dtype = HYMT_DTYPE_F32, .rows = vocab,
+			.columns = model.config.hidden};
 		other = open_device(&changed, HYMT_ISA_AUTO, 1);
 		step_sample(&step, step_add(&step, &sequence, &token, 1), HYMT_SAMPLE_TOKEN | HYMT_SAMPLE_LOGITS);
 		step.samples[0].penalty = 2.0f;
@@ -423,7 +424,7 @@ test_ties_and_token_limit(void **state)
 
 	(void) state;
 	/* Some ids get the same weights, whichever sign makes their logit positive; the rest get a smaller logit, 0. */
-	model.head = (HymtTensor) {head, HYMT_DTYPE_F32, vocab, hidden};
+	model.head = (HymtTensor) {.data = head, .dtype = HYMT_DTYPE_F32, .rows = vocab, .columns = hidden};
 	for (int first = 0; first < 4; first++)
 	{
 		HymtDevice *device = NULL;

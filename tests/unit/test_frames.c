@@ -30,11 +30,11 @@ append_request(HymtBytes *bytes, uint64_t generation, const char *text)
 {
 	HymtRequest request = {
 		.generation = generation, .slot = 7, .max_new_tokens = 64, .source_lang = "zh", .target_lang = "en",
-		.text_length = (uint32_t) strlen(text)
+		.context_length = 2, .text_length = (uint32_t) strlen(text)
 	};
-	HymtPart	parts[1] = {part(text)};
+	HymtPart	parts[2] = {part("C:"), part(text)};
 
-	assert_true(hymt_frame_append(bytes, HYMT_FRAME_REQUEST, &request, sizeof(request), parts, 1));
+	assert_true(hymt_frame_append(bytes, HYMT_FRAME_REQUEST, &request, sizeof(request), parts, 2));
 }
 
 /* A frame around a body; the caller frees the queue. */
@@ -116,9 +116,11 @@ test_stream_cut_anywhere(void **state)
 			while (hymt_frame_peek(&in, &frame) == HYMT_FRAME_OK)
 			{
 				HymtRequest request;
+				HymtPart	context;
 				HymtPart	text;
 
-				assert_true(hymt_decode_request(&frame, &request, &text));
+				assert_true(hymt_decode_request(&frame, &request, &context, &text));
+				assert_part(context, "C:");
 				assert_int_equal(request.generation, seen + 1);
 				assert_string_equal(request.source_lang, "zh");
 				assert_part(text, texts[seen++]);
@@ -334,31 +336,36 @@ test_language_codes(void **state)
 	HymtBytes	bytes = {0};
 	HymtRequest request = {.source_lang = "zh", .target_lang = "en"};
 	HymtRequest broken;
+	HymtPart	context;
 	HymtPart	text;
 	HymtFrame	frame;
 
 	(void) state;
 	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &request, sizeof(request));
-	assert_true(hymt_decode_request(&frame, &broken, &text));
+	assert_true(hymt_decode_request(&frame, &broken, &context, &text));
 	strcpy(request.adapter, "legal");
 	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &request, sizeof(request));
-	assert_true(hymt_decode_request(&frame, &broken, &text));
+	assert_true(hymt_decode_request(&frame, &broken, &context, &text));
 	assert_string_equal(broken.adapter, "legal");
 	broken = request, memset(broken.adapter, 'x', HYMT_ADAPTER_NAME_MAX);
 	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
-	assert_false(hymt_decode_request(&frame, &broken, &text));
+	assert_false(hymt_decode_request(&frame, &broken, &context, &text));
 	broken = request, broken.adapter[HYMT_ADAPTER_NAME_MAX - 1] = 'x';
 	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
-	assert_false(hymt_decode_request(&frame, &broken, &text));
+	assert_false(hymt_decode_request(&frame, &broken, &context, &text));
 	broken = request, broken.source_lang[0] = '\0';
 	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
-	assert_false(hymt_decode_request(&frame, &broken, &text));
+	assert_false(hymt_decode_request(&frame, &broken, &context, &text));
 	broken = request, memset(broken.target_lang, 'x', HYMT_LANG_MAX);
 	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
-	assert_false(hymt_decode_request(&frame, &broken, &text));
+	assert_false(hymt_decode_request(&frame, &broken, &context, &text));
 	broken = request, broken.target_lang[HYMT_LANG_MAX - 1] = 'x';
 	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
-	assert_false(hymt_decode_request(&frame, &broken, &text));
+	assert_false(hymt_decode_request(&frame, &broken, &context, &text));
+	/* lengths that only together are too large */
+	broken = request, broken.context_length = 1, broken.text_length = UINT32_MAX;
+	frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &broken, sizeof(broken));
+	assert_false(hymt_decode_request(&frame, &broken, &context, &text));
 	hymt_bytes_free(&bytes);
 }
 
@@ -412,11 +419,13 @@ test_damaged_frames(void **state)
 		if (hymt_frame_peek(&bytes, &frame) == HYMT_FRAME_OK)
 		{
 			HymtRequest request;
+			HymtPart	context;
 			HymtPart	text;
 
-			if (hymt_decode_request(&frame, &request, &text))
+			if (hymt_decode_request(&frame, &request, &context, &text))
 			{
-				assert_true((const char *) text.data >= frame.body);
+				assert_true((const char *) context.data >= frame.body);
+				assert_true((const char *) context.data + context.length == (const char *) text.data);
 				assert_true((const char *) text.data + text.length == frame.body + frame.body_length);
 			}
 			assert_true(frame.body + frame.body_length <= bytes.data + bytes.end);

@@ -120,25 +120,141 @@ half_value(uint16_t h)
 }
 
 static float
-stored_value(const HymtTensor *tensor, int64_t index)
+plain_value(const void *data, HymtDtype dtype, int64_t index)
 {
+	if (dtype == HYMT_DTYPE_F32)
+		return ((const float *) data)[index];
+	if (dtype == HYMT_DTYPE_F16)
+		return half_value(((const uint16_t *) data)[index]);
+	return float_of((uint32_t) ((const uint16_t *) data)[index] << 16);
+}
+
+/* 1 sign, 4 exponent, 3 fraction bits; no infinity. */
+static float
+f8_value(uint8_t f)
+{
+	int			exponent = (f >> 3) & 15;
+	int			fraction = f & 7;
+	double		value = exponent == 0 ? ldexp(fraction, -9) : ldexp(8 + fraction, exponent - 10);
+
+	if (exponent == 15 && fraction == 7)
+		value = NAN;
+	return (float) (f & 0x80 ? -value : value);
+}
+
+/* The number of `bits` bits that begins at bit `at` of some bytes, the lowest bit first. */
+static int
+bits_at(const uint8_t *bytes, int at, int bits)
+{
+	int			number = 0;
+
+	for (int i = 0; i < bits; i++)
+		number |= (bytes[(at + i) / 8] >> (at + i) % 8 & 1) << i;
+	return number;
+}
+
+static float
+q4_k_value(const uint8_t *block, int index)
+{
+	int			part = index / 32;
+	const uint8_t *parts = block + 4;
+	uint16_t	halves[2];
+	int			scale;
+	int			minimum;
+	float		product;
+
+	memcpy(halves, block, sizeof(halves));
+	/* of the first four parts in bytes 0-3 and 4-7; of the others the low bits in 8-11, the high ones above the first */
+	if (part < 4)
+	{
+		scale = bits_at(parts, part * 8, 6);
+		minimum = bits_at(parts, (4 + part) * 8, 6);
+	}
+	else
+	{
+		scale = bits_at(parts, (4 + part) * 8, 4) + 16 * bits_at(parts, (part - 4) * 8 + 6, 2);
+		minimum = bits_at(parts, (4 + part) * 8 + 4, 4) + 16 * bits_at(parts, part * 8 + 6, 2);
+	}
+	product = (half_value(halves[0]) * (float) scale) *
+		(float) bits_at(block + 16, (part / 2 * 32 + index % 32) * 8 + part % 2 * 4, 4);
+	return product - half_value(halves[1]) * (float) minimum;
+}
+
+static float
+q6_k_value(const uint8_t *block, int index)
+{
+	int			half = index / 128;
+	int			within = index % 128;
+	int			low = bits_at(block + half * 64, within % 64 * 8 + within / 64 * 4, 4);
+	int			high = bits_at(block + 128 + half * 32, within % 32 * 8 + within / 32 * 2, 2);
+	uint16_t	scale;
+
+	memcpy(&scale, block + 208, sizeof(scale));
+	return (half_value(scale) * (float) ((const int8_t *) block)[192 + index / 16]) * (float) (low + 16 * high - 32);
+}
+
+/* Of 32 values behind a half. */
+static float
+small_block_value(const uint8_t *block, HymtDtype dtype, int index)
+{
+	uint16_t	scale;
+
+	memcpy(&scale, block, sizeof(scale));
+	if (dtype == HYMT_DTYPE_Q8_0)
+		return half_value(scale) * (float) ((const int8_t *) block)[2 + index];
+	return half_value(scale) * (float) (bits_at(block + 2, index % 16 * 8 + index / 16 * 4, 4) - 8);
+}
+
+static float
+gptq_value(const HymtTensor *tensor, int64_t row, int64_t column)
+{
+	const HymtScales *scales = &tensor->scales;
+	int64_t		group = scales->group_of != NULL ? scales->group_of[column] : column / scales->group;
+	const uint8_t *zeros = (const uint8_t *) (scales->zeros + group * (tensor->rows / 8));
+	const uint8_t *words = (const uint8_t *) ((const uint32_t *) tensor->data + column / 8 * tensor->rows + row);
+	int			zero = bits_at(zeros, (int) row * 4, 4) + scales->zero_offset;
+
+	return (float) (bits_at(words, (int) (column % 8) * 4, 4) - zero) *
+		plain_value(scales->data, scales->dtype, group * tensor->rows + row);
+}
+
+static float
+stored_value(const HymtTensor *tensor, int64_t row, int64_t column)
+{
+	const uint8_t *data = tensor->data;
+	int64_t		index = row * tensor->columns + column;
+
 	switch (tensor->dtype)
 	{
-		case HYMT_DTYPE_F32:
-			return ((const float *) tensor->data)[index];
-		case HYMT_DTYPE_F16:
-			return half_value(((const uint16_t *) tensor->data)[index]);
-		case HYMT_DTYPE_BF16:
-			break;
+		case HYMT_DTYPE_F8_E4M3:
+			return f8_value(data[index]) *
+				plain_value(tensor->scales.data, tensor->scales.dtype, tensor->scales.count == 1 ? 0 : row);
+		case HYMT_DTYPE_Q8_0:
+			return small_block_value(data + index / 32 * 34, tensor->dtype, (int) (index % 32));
+		case HYMT_DTYPE_Q4_0:
+			return small_block_value(data + index / 32 * 18, tensor->dtype, (int) (index % 32));
+		case HYMT_DTYPE_Q4_K:
+			return q4_k_value(data + index / 256 * 144, (int) (index % 256));
+		case HYMT_DTYPE_Q6_K:
+			return q6_k_value(data + index / 256 * 210, (int) (index % 256));
+		case HYMT_DTYPE_GPTQ_INT4:
+			return gptq_value(tensor, row, column);
+		default:
+			return plain_value(data, tensor->dtype, index);
 	}
-	return float_of((uint32_t) ((const uint16_t *) tensor->data)[index] << 16);
+}
+
+/* A half that is no NaN, and small. */
+static uint16_t
+random_half(void)
+{
+	return (uint16_t) ((random_bits() & 0x8000) | (uint32_t) random_in(0, 0x4400));
 }
 
 /* Exactly as large as its elements, so that a sanitizer sees any read behind them. */
-static HymtTensor
-random_tensor(HymtDtype dtype, int64_t rows, int64_t columns)
+static void *
+random_plain(HymtDtype dtype, size_t count)
 {
-	size_t		count = (size_t) (rows * columns);
 	void	   *data = malloc(count * (dtype == HYMT_DTYPE_F32 ? 4 : 2));
 
 	assert_non_null(data);
@@ -149,9 +265,109 @@ random_tensor(HymtDtype dtype, int64_t rows, int64_t columns)
 		else if (dtype == HYMT_DTYPE_BF16)
 			((uint16_t *) data)[i] = (uint16_t) (bits_of(random_float()) >> 16);
 		else
-			((uint16_t *) data)[i] = (uint16_t) ((random_bits() & 0x8000) | (uint32_t) random_in(0, 0x4400));
+			((uint16_t *) data)[i] = random_half();
 	}
-	return (HymtTensor) {data, dtype, rows, columns};
+	return data;
+}
+
+static void *
+random_bytes(size_t count)
+{
+	uint8_t    *data = malloc(count);
+
+	assert_non_null(data);
+	for (size_t i = 0; i < count; i++)
+		data[i] = (uint8_t) random_bits();
+	return data;
+}
+
+/* Random blocks: any bits will do but those of the halves at these places (-1: none). */
+static void *
+random_blocks(size_t count, size_t size, int first_half, int second_half)
+{
+	uint8_t    *data = random_bytes(count * size);
+
+	for (size_t i = 0; i < count; i++)
+	{
+		uint16_t	halves[2] = {random_half(), random_half()};
+
+		memcpy(data + i * size + first_half, &halves[0], 2);
+		if (second_half >= 0)
+			memcpy(data + i * size + second_half, &halves[1], 2);
+	}
+	return data;
+}
+
+static void
+fill_gptq(HymtTensor *tensor)
+{
+	HymtScales *scales = &tensor->scales;
+	int64_t		groups;
+
+	scales->group = random_in(1, 3) * 8;
+	groups = (tensor->columns + scales->group - 1) / scales->group;
+	scales->count = groups * tensor->rows;
+	scales->data = random_plain(scales->dtype, (size_t) scales->count);
+	scales->zeros = random_bytes((size_t) scales->count / 2);
+	scales->zero_offset = random_in(0, 1);
+	tensor->data = random_bytes((size_t) (tensor->rows * tensor->columns / 2));
+	if (random_in(0, 1))
+	{
+		int32_t    *group_of = malloc((size_t) tensor->columns * sizeof(*group_of));
+
+		assert_non_null(group_of);
+		for (int64_t i = 0; i < tensor->columns; i++)
+			group_of[i] = random_in(0, (int) groups - 1);
+		scales->group_of = group_of;
+	}
+}
+
+/* `columns` is rounded up to whole blocks, and so are the rows of GPTQ. */
+static HymtTensor
+random_tensor(HymtDtype dtype, int64_t rows, int64_t columns)
+{
+	int			block = hymt_dtype_block(dtype);
+	HymtTensor	tensor = {.dtype = dtype, .rows = rows, .columns = (columns + block - 1) / block * block};
+	size_t		blocks = (size_t) (tensor.rows * tensor.columns / block);
+
+	tensor.scales.dtype = (HymtDtype) random_in(0, 2);
+	switch (dtype)
+	{
+		case HYMT_DTYPE_F8_E4M3:
+			tensor.data = random_bytes(blocks);
+			tensor.scales.count = random_in(0, 1) ? 1 : rows;
+			tensor.scales.data = random_plain(tensor.scales.dtype, (size_t) tensor.scales.count);
+			break;
+		case HYMT_DTYPE_Q8_0:
+			tensor.data = random_blocks(blocks, 34, 0, -1);
+			break;
+		case HYMT_DTYPE_Q4_0:
+			tensor.data = random_blocks(blocks, 18, 0, -1);
+			break;
+		case HYMT_DTYPE_Q4_K:
+			tensor.data = random_blocks(blocks, 144, 0, 2);
+			break;
+		case HYMT_DTYPE_Q6_K:
+			tensor.data = random_blocks(blocks, 210, 208, -1);
+			break;
+		case HYMT_DTYPE_GPTQ_INT4:
+			tensor.rows = (rows + 7) / 8 * 8;
+			fill_gptq(&tensor);
+			break;
+		default:
+			tensor.data = random_plain(dtype, blocks);
+			break;
+	}
+	return tensor;
+}
+
+static void
+free_tensor(HymtTensor *tensor)
+{
+	free((void *) tensor->data);
+	free((void *) tensor->scales.data);
+	free((void *) tensor->scales.zeros);
+	free((void *) tensor->scales.group_of);
 }
 
 /* Rows of n random values, padded with zeros to whole vectors. */
@@ -197,7 +413,7 @@ expected_dot(const float *x, const HymtTensor *weights, int64_t row)
 	{
 		bool		inside = k < weights->columns;
 		float		a = inside ? x[k] : 0.0f;
-		float		w = inside ? stored_value(weights, row * weights->columns + k) : 0.0f;
+		float		w = inside ? stored_value(weights, row, k) : 0.0f;
 
 		lanes[k % LANES] = fmaf(a, w, lanes[k % LANES]);
 	}
@@ -249,7 +465,7 @@ expected_rms_norm(float *out, const float *x, const HymtTensor *weight, int n, f
 	}
 	scale = 1.0f / sqrtf(tree(lanes) / (float) n + eps);
 	for (int i = 0; i < n; i++)
-		out[i] = x[i] * scale * stored_value(weight, i);
+		out[i] = x[i] * scale * stored_value(weight, 0, i);
 }
 
 /* --- tests ------------------------------------------------------------------------------------------------------- */
@@ -275,6 +491,43 @@ test_isa_names(void **state)
 }
 
 static void
+test_add_vector(void **state)
+{
+	uint16_t	halves[64];
+	float		floats[64];
+	float		x[64];
+
+	(void) state;
+	for (int i = 0; i < 64; i++)
+	{
+		halves[i] = (uint16_t) (0x3c00 + 37 * i);
+		floats[i] = 0.1f * (float) i - 3.0f;
+	}
+	FOR_KERNELS(kernels)
+		for (int dtype = HYMT_DTYPE_F32; dtype <= HYMT_DTYPE_BF16; dtype++)
+			for (int n = 1; n <= 40; n++)
+			{
+				HymtTensor	vector = {
+					.data = dtype == HYMT_DTYPE_F32 ? (void *) floats : (void *) halves,
+					.dtype = (HymtDtype) dtype, .rows = 1, .columns = 64
+				};
+				float		expected[64];
+
+				for (int i = 0; i < 64; i++)
+				{
+					int			at = (i + 5) % 64;
+
+					expected[i] = x[i] = 1.0f / (float) (i + 3);
+					if (i < n)
+						expected[i] += dtype == HYMT_DTYPE_F32 ? floats[at] : dtype == HYMT_DTYPE_F16 ?
+							half_value(halves[at]) : float_of((uint32_t) halves[at] << 16);
+				}
+				kernels->add_vector(x, &vector, 5, n);
+				assert_floats("add_vector", kernels->isa, x, expected, 64);
+			}
+}
+
+static void
 test_widen(void **state)
 {
 	uint16_t   *halves = malloc(65536 * sizeof(uint16_t));
@@ -288,16 +541,16 @@ test_widen(void **state)
 	{
 		for (int i = 0; i < 65536; i++)
 			expected[i] = half_value((uint16_t) i);
-		kernels->widen(got, halves, HYMT_DTYPE_F16, 65536);
+		kernels->widen(got, &(HymtTensor) {.data = halves, .dtype = HYMT_DTYPE_F16, .columns = 65536}, 0);
 		assert_floats("f16", kernels->isa, got, expected, 65536);
 		for (int i = 0; i < 65536; i++)
 			expected[i] = float_of((uint32_t) i << 16);
-		kernels->widen(got, halves, HYMT_DTYPE_BF16, 65536);
+		kernels->widen(got, &(HymtTensor) {.data = halves, .dtype = HYMT_DTYPE_BF16, .columns = 65536}, 0);
 		assert_floats("bf16", kernels->isa, got, expected, 65536);
 		for (int n = 1; n < 40; n++)
 		{
 			got[n] = 12345.0f;
-			kernels->widen(got, halves + 0x3c00, HYMT_DTYPE_BF16, n);
+			kernels->widen(got, &(HymtTensor) {.data = halves + 0x3c00, .dtype = HYMT_DTYPE_BF16, .columns = n}, 0);
 			assert_floats("bf16 tail", kernels->isa, got, expected + 0x3c00, n);
 			assert_true(got[n] == 12345.0f);
 		}
@@ -305,6 +558,60 @@ test_widen(void **state)
 	free(halves);
 	free(expected);
 	free(got);
+}
+
+/* Every bit pattern of F8, with scales that make it overflow, vanish and change its sign. */
+static void
+test_widen_f8(void **state)
+{
+	float		scales[] = {1.0f, -0.375f, 1e37f, 1e-40f, 0.0f};
+	uint8_t		bytes[5][256];
+	HymtTensor	tensor = {.data = bytes, .dtype = HYMT_DTYPE_F8_E4M3, .rows = 5, .columns = 256,
+		.scales = {.data = scales, .dtype = HYMT_DTYPE_F32, .count = 5}};
+
+	(void) state;
+	for (int i = 0; i < 5 * 256; i++)
+		bytes[i / 256][i % 256] = (uint8_t) i;
+	assert_true(f8_value(0x7e) == 448.0f && f8_value(0x01) == 0x1p-9f && f8_value(0xc0) == -2.0f);
+	assert_true(isnan(f8_value(0xff)));
+	FOR_KERNELS(kernels)
+	{
+		for (int64_t row = 0; row < 5; row++)
+		{
+			float		expected[256];
+			float		got[256];
+
+			for (int64_t i = 0; i < 256; i++)
+				expected[i] = stored_value(&tensor, row, i);
+			kernels->widen(got, &tensor, row);
+			assert_floats("f8", kernels->isa, got, expected, 256);
+		}
+	}
+}
+
+/* Rows of all types, one by one, as an embedding is read; nothing behind the last value is written. */
+static void
+test_widen_rows(void **state)
+{
+	(void) state;
+	FOR_KERNELS(kernels)
+	{
+		for (int round = 0; round < 20 * HYMT_DTYPE_COUNT; round++)
+		{
+			HymtTensor	tensor = random_tensor((HymtDtype) (round % HYMT_DTYPE_COUNT), random_in(1, 20),
+										   random_in(1, 600));
+			int64_t		row = random_in(0, (int) tensor.rows - 1);
+			float		expected[1024];
+			float		got[1024];
+
+			for (int64_t i = 0; i < tensor.columns; i++)
+				expected[i] = stored_value(&tensor, row, i);
+			expected[tensor.columns] = got[tensor.columns] = 12345.0f;
+			kernels->widen(got, &tensor, row);
+			assert_floats(hymt_dtype_name(tensor.dtype), kernels->isa, got, expected, (int) tensor.columns + 1);
+			free_tensor(&tensor);
+		}
+	}
 }
 
 static void
@@ -350,13 +657,13 @@ test_matmul(void **state)
 	(void) state;
 	FOR_KERNELS(kernels)
 	{
-		for (int round = 0; round < 400; round++)
+		for (int round = 0; round < 900; round++)
 		{
-			HymtTensor	weights = random_tensor((HymtDtype) (round % 3), random_in(1, 21),
-												round < 300 ? random_in(1, 70) : random_in(70, 300));
+			HymtTensor	weights = random_tensor((HymtDtype) (round % HYMT_DTYPE_COUNT), random_in(1, 21),
+												round < 700 ? random_in(1, 70) : random_in(70, 600));
 
 			check_matmul(kernels, &weights, random_in(1, 14), random_in(0, 1));
-			free((void *) weights.data);
+			free_tensor(&weights);
 		}
 	}
 }
@@ -381,7 +688,7 @@ test_rms_norm(void **state)
 			assert_floats("rms_norm", kernels->isa, got, expected, n);
 			kernels->rms_norm(x, x, &weight, n, 1e-5f);
 			assert_floats("rms_norm in place", kernels->isa, x, expected, n);
-			free((void *) weight.data);
+			free_tensor(&weight);
 		}
 	}
 }
@@ -612,6 +919,9 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_isa_names),
 		cmocka_unit_test(test_widen),
+		cmocka_unit_test(test_widen_f8),
+		cmocka_unit_test(test_widen_rows),
+		cmocka_unit_test(test_add_vector),
 		cmocka_unit_test(test_matmul),
 		cmocka_unit_test(test_rms_norm),
 		cmocka_unit_test(test_rotate),

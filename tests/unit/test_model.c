@@ -55,21 +55,27 @@ static const struct
 	int			stop_ids[2];
 	uint64_t	parameters;
 	int			files;
+	HymtArchitecture architecture;
+	float		norm_eps;		/* 0: 1e-5 */
 }			references[] = {
 	{VECTORS "hunyuan_gqa_f32", 64, 2, 4, 2, 16, 160, 320, 4096, 26826957.952797,
-		true, HYMT_DTYPE_F32, 1, {2, 0}, 106880, 1},
+		true, HYMT_DTYPE_F32, 1, {2, 0}, 106880, 1, HYMT_ARCHITECTURE_HUNYUAN, 0},
 	{VECTORS "hunyuan_head128_bf16", 128, 2, 4, 1, 128, 256, 512, 4096, 11158839.92508,
-		true, HYMT_DTYPE_BF16, 1, {2, 0}, 590976, 1},
+		true, HYMT_DTYPE_BF16, 1, {2, 0}, 590976, 1, HYMT_ARCHITECTURE_HUNYUAN, 0},
 	{VECTORS "hunyuan_no_scaling_f16", 64, 2, 2, 1, 32, 128, 256, 4096, 10000,
-		true, HYMT_DTYPE_F16, 1, {2, 0}, 90560, 1},
+		true, HYMT_DTYPE_F16, 1, {2, 0}, 90560, 1, HYMT_ARCHITECTURE_HUNYUAN, 0},
 	{VECTORS "hunyuan_tied_with_stored_head_bf16", 64, 2, 2, 2, 32, 128, 288, 4096, 15848931.92461,
-		true, HYMT_DTYPE_BF16, 2, {7, 11}, 100800, 1},
+		true, HYMT_DTYPE_BF16, 2, {7, 11}, 100800, 1, HYMT_ARCHITECTURE_HUNYUAN, 0},
 	{VECTORS "hunyuan_untied_sharded_bf16", 48, 2, 3, 3, 16, 80, 300, 4096, 26826957.952797,
-		false, HYMT_DTYPE_BF16, 1, {2, 0}, 70576, 3},
+		false, HYMT_DTYPE_BF16, 1, {2, 0}, 70576, 3, HYMT_ARCHITECTURE_HUNYUAN, 0},
 	{VECTORS "hunyuan_wide_heads_bf16", 64, 3, 6, 1, 32, 96, 261, 4096, 2154434690.03188,
-		true, HYMT_DTYPE_BF16, 1, {2, 0}, 158656, 1},
+		true, HYMT_DTYPE_BF16, 1, {2, 0}, 158656, 1, HYMT_ARCHITECTURE_HUNYUAN, 0},
 	{DEMO, 256, 5, 4, 2, 64, 768, 8064, 2048, 12496091.41292,
-		true, HYMT_DTYPE_BF16, 1, {8020, 0}, 6000000, 1},
+		true, HYMT_DTYPE_BF16, 1, {8020, 0}, 6000000, 1, HYMT_ARCHITECTURE_HUNYUAN, 0},
+	{VECTORS "llama_gqa_f32", 64, 2, 4, 2, 16, 176, 320, 2048, 10000,
+		false, HYMT_DTYPE_F32, 1, {2, 0}, 133440, 1, HYMT_ARCHITECTURE_LLAMA, 1e-6f},
+	{VECTORS "llama_tied_theta_bf16", 64, 2, 2, 2, 32, 128, 300, 2048, 500000,
+		true, HYMT_DTYPE_BF16, 1, {2, 0}, 101440, 1, HYMT_ARCHITECTURE_LLAMA, 0},
 };
 
 static void
@@ -89,8 +95,13 @@ check_layer(const HymtLayer *layer, const HymtConfig *c, HymtDtype dtype)
 	check_tensor(&layer->k, dtype, c->kv_heads * c->head_dim, c->hidden);
 	check_tensor(&layer->v, dtype, c->kv_heads * c->head_dim, c->hidden);
 	check_tensor(&layer->o, dtype, c->hidden, c->heads * c->head_dim);
-	check_tensor(&layer->q_norm, dtype, 1, c->head_dim);
-	check_tensor(&layer->k_norm, dtype, 1, c->head_dim);
+	if (c->qk_norm)
+	{
+		check_tensor(&layer->q_norm, dtype, 1, c->head_dim);
+		check_tensor(&layer->k_norm, dtype, 1, c->head_dim);
+	}
+	else
+		assert_true(layer->q_norm.data == NULL && layer->k_norm.data == NULL);
 	check_tensor(&layer->post_norm, dtype, 1, c->hidden);
 	check_tensor(&layer->gate, dtype, c->intermediate, c->hidden);
 	check_tensor(&layer->up, dtype, c->intermediate, c->hidden);
@@ -128,7 +139,9 @@ test_reference_models(void **state)
 		assert_int_equal(c->max_position, references[i].max_position);
 		assert_true(fabs(c->rope_base / references[i].rope_base - 1) < 1e-12 ||
 					fabs(c->rope_base - references[i].rope_base) < 1e-5);
-		assert_true(c->norm_eps == 1e-5f);
+		assert_true(c->norm_eps == (references[i].norm_eps == 0 ? 1e-5f : references[i].norm_eps));
+		assert_int_equal(c->architecture, references[i].architecture);
+		assert_true(c->qk_norm == (c->architecture == HYMT_ARCHITECTURE_HUNYUAN));
 		assert_true(c->tied == references[i].tied);
 		assert_true(c->repetition_penalty == 1);
 		assert_int_equal(c->stop_count, references[i].stop_count);
@@ -142,7 +155,7 @@ test_reference_models(void **state)
 			check_layer(&model.layer[layer], c, references[i].dtype);
 		assert_int_equal(model.parameters, references[i].parameters);
 		assert_int_equal(model.stored_bytes, references[i].parameters * hymt_dtype_size(references[i].dtype));
-		assert_int_equal(hymt_safetensors_file_count(model.files), references[i].files);
+		assert_int_equal(hymt_stored_file_count(model.files), references[i].files);
 		assert_int_equal(strspn(model.fingerprint, "0123456789abcdef"), 64);
 		assert_int_equal(strlen(model.fingerprint), 64);
 		hymt_model_close(&model);
@@ -244,19 +257,20 @@ static const struct
 	HymtFailure failure;
 	const char *words;
 }			bad_configs[] = {
-	{"HunYuanDenseV1ForCausalLM", "LlamaForCausalLM", UNSUPPORTED,
-		"LlamaForCausalLM is not supported; supported: HunYuan"},
+	{"HunYuanDenseV1ForCausalLM", "MistralForCausalLM", UNSUPPORTED,
+		"the architecture MistralForCausalLM is not supported; supported: HunYuanDenseV1ForCausalLM, LlamaForCausalLM"},
 	{"\"architectures\": [\"HunYuanDenseV1ForCausalLM\"], ", "", UNSUPPORTED, "names no architecture"},
 	{"[\"HunYuanDenseV1ForCausalLM\"]", "7", UNSUPPORTED, "names no architecture"},
-	{"\"attention_bias\": false", "\"attention_bias\": true", UNSUPPORTED, "attention_bias"},
+	{"\"attention_bias\": false", "\"attention_bias\": true", BROKEN, "self_attn.q_proj.bias\" is missing"},
 	{"\"attention_bias\": false", "\"attention_bias\": \"no\"", BROKEN, "attention_bias"},
 	{"\"mlp_bias\": false", "\"mlp_bias\": true", UNSUPPORTED, "mlp_bias"},
 	{"\"use_qk_norm\": true", "\"use_qk_norm\": false", UNSUPPORTED, "use_qk_norm"},
 	{"\"use_qk_norm\": true", "\"use_cla\": true", UNSUPPORTED, "use_cla"},
 	{"\"silu\"", "\"gelu\"", UNSUPPORTED, "hidden_act"},
 	{"\"silu\"", "1", UNSUPPORTED, "hidden_act"},
-	{"{\"arch", "{\"quantization_config\": {\"quant_method\": \"gptq\"}, \"arch", UNSUPPORTED, "gptq"},
-	{"{\"arch", "{\"quantization_config\": 1, \"arch", UNSUPPORTED, "quantized"},
+	{"{\"arch", "{\"quantization_config\": 1, \"arch", BROKEN, "quantization_config: must be an object"},
+	{"{\"arch", "{\"quantization_config\": {}, \"arch", BROKEN, "quant_method"},
+	{"{\"arch", "{\"quantization_config\": {\"quant_method\": \"awq\"}, \"arch", UNSUPPORTED, "awq"},
 	{"{\"arch", "{\"vocab_size\": 10, \"arch", BROKEN, "duplicate"},
 	{"{\"arch", "{arch", BROKEN, "config.json: line 1"},
 	{"\"hidden_size\": 8, ", "", BROKEN, "hidden_size is missing"},
@@ -296,7 +310,18 @@ static const struct
 	{"50.0", "1e300", BROKEN, "alpha"},
 	{"50.0", "1e-30", BROKEN, "rotation base"},
 	{"\"dynamic\"", "\"yarn\"", UNSUPPORTED, "yarn"},
-	{"\"dynamic\"", "17", UNSUPPORTED, "rope scaling"},
+	{"\"dynamic\"", "\"longrope\"", UNSUPPORTED, "supported: default, linear, dynamic, llama3"},
+	{"\"dynamic\"", "17", BROKEN, "rope scaling"},
+	{"\"dynamic\"", "\"linear\"", BROKEN, "factor is missing"},
+	{"\"dynamic\"", "\"linear\", \"factor\": 0", BROKEN, "factor"},
+	{"\"dynamic\"", "\"linear\", \"factor\": 1e9", BROKEN, "factor"},
+	{"\"dynamic\"", "\"llama3\"", BROKEN, "factor is missing"},
+	{"\"dynamic\"", "\"llama3\", \"factor\": 8, \"low_freq_factor\": 1, \"high_freq_factor\": 4", BROKEN,
+		"original_max_position_embeddings is missing"},
+	{"\"dynamic\"", "\"llama3\", \"factor\": 8, \"low_freq_factor\": 4, \"high_freq_factor\": 4, "
+		"\"original_max_position_embeddings\": 64", BROKEN, "high_freq_factor"},
+	{"\"dynamic\"", "\"dynamic\", \"partial_rotary_factor\": 0.5", UNSUPPORTED, "partial_rotary_factor"},
+	{"{\"arch", "{\"partial_rotary_factor\": 0.5, \"arch", UNSUPPORTED, "partial_rotary_factor"},
 	{"{\"alpha\": 50.0, \"type\": \"dynamic\"}", "3", BROKEN, "rope_scaling must be an object"},
 	{"\"eos_token_id\": 2", "\"eos_token_id\": -1", BROKEN, "eos_token_id"},
 	{"\"eos_token_id\": 2", "\"eos_token_id\": 10", BROKEN, "eos_token_id"},
@@ -616,6 +641,66 @@ test_family_from_folder(void **state)
 					  folders[i].family == HYMT_FAMILY_UNKNOWN ? "neither" : "folder name");
 }
 
+/* Names of Llama models tell only of Llama models. */
+static void
+test_family_of_llama_models(void **state)
+{
+	static const struct
+	{
+		const char *folder;
+		HymtFamily	family;
+	}			folders[] = {
+		{"ALMA-7B", HYMT_FAMILY_ALMA},
+		{"haoranxu_alma-13b-r", HYMT_FAMILY_ALMA},
+		{"ALMA-7B-Pretrain", HYMT_FAMILY_UNKNOWN},	/* not yet trained on any prompt */
+		{"X-ALMA-13B-Group1", HYMT_FAMILY_UNKNOWN},
+		{"almanac", HYMT_FAMILY_UNKNOWN},
+		{"TowerInstruct-7B-v0.2", HYMT_FAMILY_TOWER},
+		{"tower-instruct", HYMT_FAMILY_TOWER},
+		{"TowerBase-7B-v0.1", HYMT_FAMILY_UNKNOWN},
+		{"HY-MT1.5-7B", HYMT_FAMILY_UNKNOWN},
+	};
+	char	   *llama = edited_config("HunYuanDenseV1ForCausalLM", "LlamaForCausalLM");
+
+	(void) state;
+	for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
+	{
+		const char *directory = small_model(folders[i].folder);
+
+		if (folders[i].family != HYMT_FAMILY_UNKNOWN)
+			expect_family(directory, HYMT_FAMILY_UNKNOWN, HYMT_FAMILY_UNKNOWN, "neither");
+		write_text(directory, CONFIG, llama);
+		expect_family(directory, HYMT_FAMILY_UNKNOWN, folders[i].family,
+					  folders[i].family == HYMT_FAMILY_UNKNOWN ? "neither" : "folder name");
+		expect_family(directory, HYMT_FAMILY_ALMA, HYMT_FAMILY_ALMA, "setting");
+	}
+	free(llama);
+}
+
+/* hymt.json: a whole wording of its own, or one that completes a family's. */
+static void
+test_templates(void **state)
+{
+	const char *directory = small_model("Hy-MT2-7B-templates");
+	HymtModel	model;
+
+	(void) state;
+	write_text(directory, "hymt.json", "{\"templates\": {\"plain\": \"{text}\", \"chat\": \"<{prompt}>\"}}");
+	expect_family(directory, HYMT_FAMILY_UNKNOWN, HYMT_FAMILY_TEMPLATES, "hymt.json");
+	expect_family(directory, HYMT_FAMILY_HY_MT2, HYMT_FAMILY_TEMPLATES, "hymt.json");
+	open_model(&model, directory, NULL);
+	assert_int_equal(model.template_count, 2);
+	assert_string_equal(model.templates[1].form, "chat");
+	assert_string_equal(model.templates[1].text, "<{prompt}>");
+	assert_string_equal(hymt_family_name(model.family), "templates");
+	hymt_model_close(&model);
+	write_text(directory, "hymt.json", "{\"templates\": {\"style_en\": \"{text} {style}\"}}");
+	expect_family(directory, HYMT_FAMILY_UNKNOWN, HYMT_FAMILY_HY_MT2, "folder name");
+	write_text(directory, "hymt.json", "{\"prompts\": \"alma\", \"templates\": {\"plain\": \"{text}\"}}");
+	expect_family(directory, HYMT_FAMILY_UNKNOWN, HYMT_FAMILY_ALMA, "hymt.json");
+	assert_int_equal(hymt_family_find("templates"), HYMT_FAMILY_UNKNOWN);
+}
+
 /* Each source of the family outranks those after it. */
 static void
 test_family_order(void **state)
@@ -686,6 +771,12 @@ test_hymt_json(void **state)
 		{"{\"name\": \"two\\u2028lines\"}", "name"},
 		{"{\"name\": \"\\u009b1m\"}", "name"},
 		{"{\"prompts\": \"hy-mt2\", \"prompts\": \"hy-mt1.5\"}", "duplicate"},
+		{"{\"templates\": {}}", "templates"},
+		{"{\"templates\": \"{text}\"}", "templates"},
+		{"{\"templates\": {\"plain\": 1}}", "must be a string"},
+		{"{\"templates\": {\"plain\": \"{text}\\u0000\"}}", "hymt.json"},
+		{"{\"templates\": {\"plain\": \"x\"}}", "\"plain\" must have the slot {text}"},
+		{"{\"templates\": {\"chat\": \"x{prompt}\", \"plaine\": \"{text}\"}}", "\"plaine\" is no form"},
 	};
 	const char *directory = small_model("settings");
 	HymtModel	model;
@@ -752,7 +843,7 @@ test_fingerprint_ignores_sharding(void **state)
 static void
 test_fingerprint_sees_changes(void **state)
 {
-	char		seen[9][65];
+	char		seen[11][65];
 	int			count = 0;
 	size_t		length;
 	char	   *file;
@@ -780,7 +871,12 @@ test_fingerprint_sees_changes(void **state)
 	write_text(directory, CONFIG, file);
 	free(file);
 	take_fingerprint(seen[count++], directory, HYMT_FAMILY_UNKNOWN);
-	assert_int_equal(count, 9);
+	write_text(directory, "added_tokens.json", "{}");	/* counts beside a tokenizer.model */
+	write_text(directory, "tokenizer.model", "x");
+	take_fingerprint(seen[count++], directory, HYMT_FAMILY_UNKNOWN);
+	write_text(directory, "added_tokens.json", "{\"<x>\": 9}");
+	take_fingerprint(seen[count++], directory, HYMT_FAMILY_UNKNOWN);
+	assert_int_equal(count, 11);
 	for (int i = 0; i < count; i++)
 		for (int j = 0; j < i; j++)
 			assert_string_not_equal(seen[i], seen[j]);
@@ -924,6 +1020,8 @@ main(void)
 		cmocka_unit_test(test_dangling_links),
 		cmocka_unit_test(test_unreadable_files),
 		cmocka_unit_test(test_family_from_folder),
+		cmocka_unit_test(test_family_of_llama_models),
+		cmocka_unit_test(test_templates),
 		cmocka_unit_test(test_family_order),
 		cmocka_unit_test(test_name),
 		cmocka_unit_test(test_hymt_json),

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "../../src/engine/tokenizer.h"
+#include "check_stream.h"
 
 /* --- helpers ------------------------------------------------------------------------------------------------- */
 
@@ -144,6 +145,7 @@ check_line(const HymtTokenizer *tokenizer, const char *line, int number)
 		if (ids.ids[i] != json_integer_value(json_array_get(expected, i)))
 			fail_msg("line %d: id %zu is %d", number, i, ids.ids[i]);
 	assert_decodes(tokenizer, ids.ids, ids.count, json_string_value(decoded), json_string_length(decoded));
+	check_stream(tokenizer, ids.ids, ids.count);
 	hymt_ids_free(&ids);
 	json_decref(object);
 }
