@@ -114,12 +114,13 @@ start_line(void *context, uint64_t number, const char *line, size_t length, Hymt
 }
 
 static const char *
-failure_message(HymtFailure failure)
+failure_message(HymtFailure failure, HymtFinish finish)
 {
 	switch (failure)
 	{
 		case HYMT_FAILURE_UNFINISHED:
-			return "the answer did not end within its limit";
+			return finish == HYMT_FINISH_LOOP ? "the answer repeats itself without end" :
+				"the answer did not end within its limit";
 		case HYMT_FAILURE_NUMERIC:
 			return "the model computed a value that is not a number";
 		case HYMT_FAILURE_NO_MEMORY:
@@ -139,7 +140,7 @@ collect_answer(void *context, uint64_t *number, HymtBytes *output)
 		return false;
 	*number = translation.id;
 	if (translation.failure != HYMT_FAILURE_NONE)
-		fail_line(translate, translation.id, failure_message(translation.failure));
+		fail_line(translate, translation.id, failure_message(translation.failure, translation.finish));
 	else
 	{
 		for (size_t i = 0; i < translation.length; i++)

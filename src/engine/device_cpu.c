@@ -215,6 +215,16 @@ check_plan(const HymtDevice *device, const HymtPlan *plan)
 		assert(sample->row >= (i > 0 ? plan->samples[i - 1].row + 1 : 0) && sample->row < plan->row_count);
 		assert(sample->penalty > 0.0f);
 		assert(sample->seen != NULL || sample->seen_count == 0);
+		assert(sample->temperature >= 0.0f && sample->top_k >= 0);
+		assert(!(sample->temperature > 0.0f) || (sample->top_p > 0.0f && sample->top_p <= 1.0f));
+	}
+	for (int i = 0; i < plan->copy_count; i++)
+	{
+		const HymtPageCopy *copy = &plan->copies[i];
+
+		assert(copy->from >= 0 && copy->from < device->info.page_count);
+		assert(copy->to >= 0 && copy->to < device->info.page_count && copy->to != copy->from);
+		assert(copy->count >= 1 && copy->count <= HYMT_PAGE_TOKENS);
 	}
 #else
 	(void) device;

@@ -265,6 +265,8 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 		request.repetition_penalty = engine->model.config.repetition_penalty;
 		request.stop_ids = engine->stop_ids;
 		request.stop_count = engine->stop_count;
+		request.stop_at_loop = true;
+		request.source_repeats = hymt_repeats_of_text(text, length);
 		done = hymt_scheduler_submit(engine->scheduler, &request, error);
 	}
 	hymt_ids_free(&prompt);

@@ -497,6 +497,7 @@ give_answers(Serve *serve)
 				break;
 			case HYMT_FAILURE_UNFINISHED:
 				put_failure(serve, pending->generation, pending->slot, translation.failure, translation.finish,
+							translation.finish == HYMT_FINISH_LOOP ? "the answer repeats itself without end" :
 							"the answer did not end within its limit");
 				break;
 			case HYMT_FAILURE_NUMERIC:
