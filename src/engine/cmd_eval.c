@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "budget.h"
 #include "cmd.h"
 #include "files.h"
 #include "lines.h"
@@ -295,12 +296,13 @@ static bool
 run(Eval *eval, const HymtOptions *options, HymtError *error)
 {
 	HymtLineWork work = {.context = eval, .start = start_line, .collect = collect_answer};
-	HymtModelOptions model_options = {.family = options->family};
+	HymtBudget	budget = {.memory = options->memory, .device = options->device};
+	HymtModelOptions model_options = {.family = options->family, .check = hymt_budget_decide, .check_context = &budget};
 	bool		done = false;
 
 	if (!hymt_model_open(&eval->model, options->model, &model_options, error))
 		return false;
-	eval->device = ops->open(&eval->model, &options->device, error);
+	eval->device = ops->open(&eval->model, &budget.device, error);
 	if (eval->device != NULL)
 		eval->scheduler = hymt_scheduler_open(ops, eval->device, eval->model.config.vocab, options->trace, error);
 	if (eval->scheduler != NULL)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "budget.h"
 #include "model.h"
 #include "model_parts.h"
 #include "prompts.h"
@@ -225,10 +226,31 @@ fail(const char *message)
 	return 1;
 }
 
-static int
-inspect(const char *directory, HymtFamily family)
+/* How the engine would divide memory on this machine; a model that does not fit can be looked at all the same. */
+static void
+print_budget(const HymtModel *model, const HymtOptions *options)
 {
-	HymtModelOptions options = {.family = family};
+	HymtBudget	budget = {.memory = options->memory, .device = options->device};
+	HymtError	error;
+	char		text[512];
+
+	if (!hymt_budget_decide(&budget, model, &error))
+	{
+		printf("memory: %s\n", error.message);
+		return;
+	}
+	hymt_budget_describe(&budget, text, sizeof(text));
+	printf("memory: %s\n", text);
+	printf("keys and values: %" PRId64 " bytes, %d tokens\n", budget.pages, (int) budget.page_tokens);
+	printf("memory in all: %" PRId64 " bytes\n",
+		   budget.weights + budget.tokenizer + budget.computing + budget.pages);
+}
+
+static int
+inspect(const HymtOptions *common)
+{
+	HymtModelOptions options = {.family = common->family};
+	const char *directory = common->model;
 	HymtModel	model;
 	HymtTokenizer *tokenizer;
 	HymtError	error;
@@ -244,6 +266,7 @@ inspect(const char *directory, HymtFamily family)
 	print_weights(&model);
 	print_tokenizer(tokenizer, &model.config);
 	print_stop_ids(&model, tokenizer);
+	print_budget(&model, common);
 	printf("fingerprint: %s\n", model.fingerprint);
 	if (tokenizer != NULL)
 		hymt_tokenizer_close(tokenizer);
@@ -256,12 +279,13 @@ hymt_cmd_inspect(int argc, char **argv)
 {
 	static const char usage[] =
 		"usage: hymt-engine inspect --model DIR\n"
-		"Shows what a model directory holds: prompt family and why, shapes, sizes, tokenizer, stop ids, fingerprint.\n";
+		"Shows what a model directory holds: prompt family and why, shapes, sizes, tokenizer, stop ids, fingerprint; and how\n"
+		"the engine would divide this machine's memory for it.\n";
 	HymtOptions options;
 	int			exit_code;
 
 	if (!hymt_options_parse(&options, argc, argv, usage, NULL, &exit_code))
 		return exit_code;
-	exit_code = inspect(options.model, options.family);
+	exit_code = inspect(&options);
 	return hymt_options_close(&options) ? exit_code : 1;
 }

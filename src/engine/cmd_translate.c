@@ -161,6 +161,7 @@ translate_lines(Translate *translate, const HymtOptions *options, const char *fr
 		.model_directory = options->model,
 		.family = options->family,
 		.device = options->device,
+		.memory = options->memory,
 		.trace = options->trace
 	};
 	HymtLineWork work = {.context = translate, .window = WINDOW, .start = start_line, .collect = collect_answer};

@@ -118,13 +118,16 @@ typedef enum HymtIsa
 	HYMT_ISA_AVX512
 } HymtIsa;
 
+#define HYMT_DEFAULT_CONTEXT 8192
+#define HYMT_DEFAULT_ROWS 256
+
 typedef struct HymtDeviceOptions
 {
 	HymtIsa		isa;			/* AUTO: the best this machine has */
 	int			threads;		/* 0: from the affinity mask and the cgroup's cpu.max */
 	int			token_limit;	/* ids at or above it have no token: never chosen. 0: config.vocab */
-	int32_t		max_context;	/* longest sequence, tokens; 0: 8192; never more than config.max_position */
-	int32_t		max_rows;		/* rows per plan; 0: 256 */
+	int32_t		max_context;	/* longest sequence, tokens; 0: the default; never more than config.max_position */
+	int32_t		max_rows;		/* rows per plan; 0: the default */
 	int32_t		max_samples;	/* samples per plan; 0: max_rows */
 	int64_t		kv_bytes;		/* memory for pages; 0: the device's choice */
 } HymtDeviceOptions;

@@ -70,9 +70,9 @@ choose_stop_ids(HymtEngine *engine, HymtError *error)
 }
 
 static bool
-open_device(HymtEngine *engine, const HymtEngineOptions *options, HymtError *error)
+open_device(HymtEngine *engine, HymtError *error)
 {
-	HymtDeviceOptions device = options->device;
+	HymtDeviceOptions device = engine->budget.device;
 
 	/* The embedding may have more rows than there are tokens; those must never be chosen. */
 	device.token_limit = hymt_tokenizer_size(engine->tokenizer);
@@ -116,7 +116,7 @@ open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *erro
 		!check_room(engine, options, error))
 		return false;
 	report(options, 95, "preparing device");
-	if (!open_device(engine, options, error))
+	if (!open_device(engine, error))
 		return false;
 	engine->scheduler = hymt_scheduler_open(engine->ops, engine->device, engine->model.config.vocab, options->trace,
 											error);
@@ -132,10 +132,14 @@ hymt_engine_open(HymtEngine *engine, const HymtEngineOptions *options, HymtError
 	HymtModelOptions model_options = {
 		.family = options->family,
 		.progress = report_model,
-		.progress_context = (void *) options
+		.progress_context = (void *) options,
+		.check = hymt_budget_decide,
+		.check_context = &engine->budget
 	};
 
 	memset(engine, 0, sizeof(*engine));
+	engine->budget.memory = options->memory;
+	engine->budget.device = options->device;
 	if (!hymt_model_open(&engine->model, options->model_directory, &model_options, error))
 		return false;
 	if (!open_parts(engine, options, error))

@@ -6,6 +6,7 @@
 #ifndef HYMT_ENGINE_H
 #define HYMT_ENGINE_H
 
+#include "budget.h"
 #include "device.h"
 #include "model.h"
 #include "prompts.h"
@@ -17,6 +18,7 @@ typedef struct HymtEngineOptions
 	const char *model_directory;
 	HymtFamily	family;			/* UNKNOWN: the model's own */
 	HymtDeviceOptions device;
+	int64_t		memory;			/* bytes that it may use; 0: what the machine has */
 	FILE	   *trace;
 	bool		beside;			/* another engine serves: fail with NO_MEMORY unless there is room for both */
 	int64_t		others_bytes;	/* of weights that the other one has mapped and this one does not share */
@@ -27,6 +29,7 @@ typedef struct HymtEngineOptions
 typedef struct HymtEngine
 {
 	HymtModel	model;
+	HymtBudget	budget;
 	HymtTokenizer *tokenizer;
 	HymtChatTemplate chat;
 	const HymtDeviceOps *ops;

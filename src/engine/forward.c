@@ -76,6 +76,8 @@ struct HymtForward
 		size_t		bytes;
 	}			allocated[24];
 	int			allocated_count;
+	bool		measuring;		/* take() only adds up */
+	int64_t		bytes;			/* taken */
 
 	/* The step under way. */
 	const HymtPlan *plan;
@@ -654,8 +656,10 @@ take(HymtForward *forward, size_t count, size_t element)
 	size_t		bytes;
 	void	   *memory;
 
-	if (__builtin_mul_overflow(count, element, &bytes))
+	if (__builtin_mul_overflow(count, element, &bytes) || __builtin_add_overflow(forward->bytes, bytes, &forward->bytes))
 		return NULL;
+	if (forward->measuring)
+		return forward;
 	memory = hymt_lazy_alloc(bytes);
 	if (memory != NULL)
 	{
@@ -723,22 +727,10 @@ larger(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-HymtForward *
-hymt_forward_open(const HymtModel *model, const HymtKernels *kernels, HymtPool *pool,
-				  const HymtForwardLimits *limits, HymtError *error)
+static void
+set_sizes(HymtForward *forward, const HymtConfig *config, const HymtForwardLimits *limits)
 {
-	const HymtConfig *config = &model->config;
-	HymtForward *forward = calloc(1, sizeof(*forward));
-
-	if (forward == NULL)
-	{
-		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
-		return NULL;
-	}
-	forward->model = model;
 	forward->config = config;
-	forward->kernels = kernels;
-	forward->pool = pool;
 	forward->limits = *limits;
 	forward->q_width = config->heads * config->head_dim;
 	forward->kv_width = config->kv_heads * config->head_dim;
@@ -754,7 +746,34 @@ hymt_forward_open(const HymtModel *model, const HymtKernels *kernels, HymtPool *
 	forward->head_items = (config->vocab + HEAD_COLUMNS - 1) / HEAD_COLUMNS;
 	forward->seen_words = (size_t) forward->head_items;
 	forward->vocab_stride = (size_t) hymt_round_lanes(config->vocab);
+}
 
+int64_t
+hymt_forward_bytes(const HymtConfig *config, const HymtForwardLimits *limits)
+{
+	HymtForward measure = {.measuring = true};
+
+	set_sizes(&measure, config, limits);
+	measure.limits.page_count = 0;
+	return take_all(&measure) ? measure.bytes : INT64_MAX / 4;
+}
+
+HymtForward *
+hymt_forward_open(const HymtModel *model, const HymtKernels *kernels, HymtPool *pool,
+				  const HymtForwardLimits *limits, HymtError *error)
+{
+	const HymtConfig *config = &model->config;
+	HymtForward *forward = calloc(1, sizeof(*forward));
+
+	if (forward == NULL)
+	{
+		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
+		return NULL;
+	}
+	forward->model = model;
+	forward->kernels = kernels;
+	forward->pool = pool;
+	set_sizes(forward, config, limits);
 	if (!take_all(forward))
 	{
 		hymt_forward_close(forward);

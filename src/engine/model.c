@@ -335,6 +335,8 @@ load(HymtModel *model, HymtModelTexts *texts, const HymtModelOptions *options, H
 	report(options, PERCENT_FINGERPRINT, "computing fingerprint");
 	if (!hymt_fingerprint(model, texts, error))
 		return false;
+	if (options->check != NULL && !options->check(options->check_context, model, error))
+		return false;
 	if (options->progress != NULL && !read_weights(model, options, error))
 		return false;
 	report(options, 100, "model loaded");

@@ -54,6 +54,7 @@ typedef struct HymtSchedulerStats
 	uint64_t	input_tokens;	/* of prompts, whether computed or found in the cache; each once */
 	uint64_t	output_tokens;
 	uint64_t	reused_tokens;	/* positions taken from the cache instead of being computed */
+	uint64_t	degraded_steps; /* steps that were made smaller for want of memory */
 	uint64_t	preemptions;	/* sequences that lost their pages to older ones, to be computed again */
 	int32_t		running;
 	int32_t		waiting;

@@ -328,7 +328,9 @@ put_heartbeat(Serve *serve)
 	{
 		.steps = stats.steps,.rows = stats.rows,.input_tokens = stats.input_tokens,
 			.output_tokens = stats.output_tokens,.sequence_steps = stats.sequence_steps,
-			.running = (uint32_t) stats.running,.waiting = (uint32_t) stats.waiting
+			.running = (uint32_t) stats.running,.waiting = (uint32_t) stats.waiting,
+			.degraded_steps = stats.degraded_steps,.reused_tokens = stats.reused_tokens,
+			.preemptions = stats.preemptions
 	};
 	serve->told_steps = stats.steps;
 	put_frame(serve, HYMT_FRAME_HEARTBEAT, &beat, sizeof(beat), NULL, 0);
@@ -615,6 +617,15 @@ set_beside(HymtEngineOptions *options, const char *text)
 	return true;
 }
 
+static void
+log_budget(const HymtBudget *budget)
+{
+	char		text[512];
+
+	hymt_budget_describe(budget, text, sizeof(text));
+	hymt_complain("serve: memory: %s", text);
+}
+
 int
 hymt_cmd_serve(int argc, char **argv)
 {
@@ -648,6 +659,7 @@ hymt_cmd_serve(int argc, char **argv)
 	engine_options.model_directory = options.model;
 	engine_options.family = options.family;
 	engine_options.device = options.device;
+	engine_options.memory = options.memory;
 	engine_options.trace = options.trace;
 	engine_options.progress = put_loading;
 	engine_options.progress_context = &serve;
@@ -660,6 +672,7 @@ hymt_cmd_serve(int argc, char **argv)
 		hymt_options_close(&options);
 		return 1;
 	}
+	log_budget(&serve.engine.budget);
 	put_ready(&serve);
 	put_heartbeat(&serve);
 	converse(&serve);

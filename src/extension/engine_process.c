@@ -69,6 +69,7 @@ hymt_engine_settings(HymtEngineSettings *settings)
 	strlcpy(settings->family, hymt_prompt_family != NULL ? hymt_prompt_family : "auto", sizeof(settings->family));
 	settings->threads = hymt_threads;
 	settings->max_context = hymt_max_context;
+	settings->memory = hymt_memory;
 }
 
 bool
@@ -79,7 +80,8 @@ hymt_engine_settings_equal(const HymtEngineSettings *one, const HymtEngineSettin
 		strcmp(one->model, other->model) == 0 &&
 		strcmp(one->family, other->family) == 0 &&
 		one->threads == other->threads &&
-		one->max_context == other->max_context;
+		one->max_context == other->max_context &&
+		one->memory == other->memory;
 }
 
 /* --- start ------------------------------------------------------------------------------------------------------- */
@@ -235,6 +237,8 @@ build_arguments(const char **arguments, char numbers[][24], const HymtEngineSett
 		ADD_NUMBER("--threads", "%d", settings->threads);
 	if (settings->max_context > 0)
 		ADD_NUMBER("--max-context", "%d", settings->max_context);
+	if (settings->memory > 0)
+		ADD_NUMBER("--memory", "%dM", settings->memory);
 	if (beginning->device_count > 1)
 	{
 		ADD_NUMBER("--device-number", "%d", beginning->device);

@@ -23,6 +23,7 @@ typedef struct HymtEngineSettings
 	char		family[NAMEDATALEN];	/* "auto", or one of the families */
 	int			threads;		/* 0 = automatic */
 	int			max_context;	/* tokens */
+	int			memory;			/* MB; 0 = automatic */
 } HymtEngineSettings;
 
 /* The circumstances of a start. */

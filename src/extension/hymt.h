@@ -18,6 +18,7 @@ extern char *hymt_engine_program;	/* hymt.engine: path of the engine; POSTMASTER
 extern char *hymt_prompt_family;	/* hymt.prompt_family: auto, or one of the families; SIGHUP */
 extern int	hymt_threads;		/* hymt.threads: 0 = automatic; SIGHUP */
 extern int	hymt_max_context;	/* hymt.max_context, tokens; SIGHUP */
+extern int	hymt_memory;		/* hymt.memory, MB; 0 = automatic; SIGHUP, superuser only */
 extern int	hymt_devices;		/* hymt.devices; POSTMASTER */
 extern int	hymt_queue_slots;	/* hymt.queue_slots; POSTMASTER */
 extern int	hymt_queue_memory;	/* hymt.queue_memory, kB; POSTMASTER */

@@ -806,6 +806,7 @@ raise_service_failure(const HymtOutcome *outcome, TimestampTz next_attempt_at)
 			raise_refused(outcome->failure, 0, outcome->text, next_attempt_at);
 			break;
 		case HYMT_FAILURE_NO_MEMORY:
+		case HYMT_FAILURE_OVER_LIMIT:
 			hymt_raise_outcome(outcome);
 			break;
 		default:

@@ -42,7 +42,7 @@
 #include "stat.h"
 
 #define HYMT_LAYOUT_MAGIC 0x48594d54
-#define HYMT_LAYOUT_VERSION 2	/* raised with every change of a shared struct */
+#define HYMT_LAYOUT_VERSION 3	/* raised with every change of a shared struct */
 #define HYMT_MAX_DEVICES 16
 #define HYMT_NAME_MAX 128
 #define HYMT_MESSAGE_MAX 512

@@ -217,7 +217,7 @@ hymt_worker_launch(HymtEngine *engine, HymtFailure *failure, char *message, Size
 	engine->superseded = false;
 	engine->has_answered = false;
 	engine->ready_at = 0;
-	engine->steps = engine->sequence_steps = 0;
+	memset(&engine->beat, 0, sizeof(engine->beat));
 	memset(engine->flights, 0, sizeof(HymtFlight) * hymt_shared->slot_count);
 	hymt_link_reset(&engine->link);
 	hymt_worker_drop_wait_set();

@@ -63,8 +63,7 @@ typedef struct HymtEngine
 	int			in_flight;
 	bool		alone;			/* a suspect is in flight: nothing may join it */
 	TimestampTz progress_at;	/* last sign of progress */
-	uint64		steps;			/* last heartbeat */
-	uint64		sequence_steps;
+	HymtHeartbeat beat;			/* the last one that told of steps */
 	int			socket_position;	/* in the wait set; -1: not in it */
 	bool		waits_for_write;
 } HymtEngine;

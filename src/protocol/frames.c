@@ -304,5 +304,6 @@ bool
 hymt_decode_heartbeat(const HymtFrame *frame, HymtHeartbeat *fixed)
 {
 	return take_fixed(frame, HYMT_FRAME_HEARTBEAT, fixed, sizeof(*fixed)) && frame->body_length == sizeof(*fixed) &&
-		fixed->steps <= INT64_MAX && fixed->sequence_steps <= INT64_MAX;
+		fixed->steps <= INT64_MAX && fixed->sequence_steps <= INT64_MAX && fixed->degraded_steps <= INT64_MAX &&
+		fixed->reused_tokens <= INT64_MAX && fixed->preemptions <= INT64_MAX;
 }

@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 /* Raised whenever the meaning or layout of any frame changes. */
-#define HYMT_PROTOCOL_VERSION 1
+#define HYMT_PROTOCOL_VERSION 2
 
 #define HYMT_FRAME_MAGIC 0x544d5948u	/* "HYMT" in memory on little-endian machines */
 #define HYMT_FRAME_MAX_BODY (64u * 1024 * 1024)
@@ -76,7 +76,8 @@ typedef enum HymtFailure
 	HYMT_FAILURE_NUMERIC,			/* NaN among the logits */
 	HYMT_FAILURE_UNSUPPORTED,		/* an option this engine lacks */
 	HYMT_FAILURE_INTERNAL,
-	HYMT_FAILURE_LAST = HYMT_FAILURE_INTERNAL
+	HYMT_FAILURE_OVER_LIMIT,		/* the model does not fit into the memory that the settings allow */
+	HYMT_FAILURE_LAST = HYMT_FAILURE_OVER_LIMIT
 } HymtFailure;
 
 typedef enum HymtFinish
@@ -173,6 +174,9 @@ typedef struct HymtHeartbeat
 	uint64_t	sequence_steps; /* sum over steps of the requests that took part: / steps = mean requests per step */
 	uint32_t	running;		/* requests taking part in steps now */
 	uint32_t	waiting;		/* requests accepted, not yet running */
+	uint64_t	degraded_steps; /* steps that were made smaller for want of memory */
+	uint64_t	reused_tokens;	/* positions that were found computed by an earlier request */
+	uint64_t	preemptions;	/* requests that lost their pages to older ones */
 } HymtHeartbeat;
 
 /*

@@ -100,6 +100,57 @@ def check_invariance():
                   raw_answers(requests, ["--isa", isa, "--threads", threads]) == alone)
 
 
+def budget_of(model, options=()):
+    """What inspect says of memory: (bytes in all, bytes of keys and values, their tokens), or its complaint."""
+    lines = dict(line.split(": ", 1) for line in run(["inspect", "--model", model, *options])[1].decode().splitlines()
+                 if ": " in line)
+    if "memory in all" not in lines:
+        return lines["memory"]
+    size, tokens = lines["keys and values"].split(" bytes, ")
+    return int(lines["memory in all"].split()[0]), int(size), int(tokens.split()[0])
+
+
+def check_preemption():
+    """Too little memory for the keys and values of all: some lose theirs, and have the same answers all the same."""
+    requests = [{"ids": INSTRUCTION + [i] * 5, "max_new": 400, "argmax_per_position": i % 3 == 0,
+                 "temperature": i % 2, "seed": i} for i in range(24)]
+    plenty = raw_answers(requests)
+    options = ["--max-context", "512"]
+    whole, pages, tokens = budget_of(VECTOR, options)
+    options += ["--memory", str(whole - pages + pages // tokens * 800)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/trace"
+        tight = raw_answers(requests, options + ["--trace", path])
+        positions = rows_by_request(read_trace(path))
+    again = sum(1 for rows in positions.values() if rows != sorted(set(rows)))
+    check("the same bits after preemption", tight == plenty and again > 3, f"{again} computed again, {tight[0][:200]}")
+
+
+def check_memory():
+    """The budget is decided before a model is loaded, and kept."""
+    whole, pages, tokens = budget_of(DEMO)
+    least = whole - pages + pages // tokens * 512
+    code, out, err = run(["translate", "--model", DEMO, "--from", "en", "--to", "zh", "--memory", str(whole // 16)])
+    check("a model that does not fit is refused with sizes", code == 1 and out == b"" and "MB" in err and
+          "does not fit" in err and budget_of(DEMO, ["--memory", str(whole // 16)]) + "\n" == err.split(": ", 1)[1], err)
+    texts = [case for case in demo_cases() if case["from"] == "en" and case["to"] == "zh" and "\n" not in case["source"]]
+    for memory in (least, least + (8 << 20), whole):
+        decided = budget_of(DEMO, ["--memory", str(memory)])
+        process = subprocess.Popen([ENGINE, "translate", "--model", DEMO, "--from", "en", "--to", "zh", "--threads", "2",
+                                    "--memory", str(memory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process.stdin.write("".join(case["source"] + "\n" for case in texts).encode() * 8)
+        process.stdin.flush()
+        good = True
+        for case in texts * 8:
+            good = good and process.stdout.readline().decode() == case["output"] + "\n"
+        with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+            peak = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+        process.stdin.close()
+        process.wait()
+        check(f"a budget of {memory >> 20} MB is kept", good and decided[0] <= memory and peak <= memory,
+              f"{decided}, peak {peak >> 20} MB")
+
+
 def check_sampling():
     base = {"ids": INSTRUCTION, "max_new": 30, "temperature": 1.0}
     requests = [dict(base, seed=seed) for seed in range(6)] + [dict(base, seed=0), dict(base, temperature=0, seed=3),
@@ -146,6 +197,8 @@ def check_loops():
 if __name__ == "__main__":
     check_second_title()
     check_invariance()
+    check_preemption()
+    check_memory()
     check_sampling()
     check_loops()
     finish()

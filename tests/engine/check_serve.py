@@ -228,7 +228,7 @@ def check_end():
     one = request(1, 1, case["from"], case["to"], case["source"])
     garbage = {
         "garbage": b"GET / HTTP/1.0\r\n\r\n",
-        "an engine's own frame": frame(HEARTBEAT, bytes(48)),
+        "an engine's own frame": frame(HEARTBEAT, bytes(72)),
         "a length beyond all bounds": struct.pack("=IIII", MAGIC, REQUEST, 0x7FFFFFFF, 0),
         "a body shorter than its fields say": struct.pack("=IIII", MAGIC, REQUEST, len(one) - 17, 0) + one[16:-1],
         "an unterminated language": frame(REQUEST, struct.pack("=QII16s16sII", 1, 1, 0, b"x" * 16, b"zh", 0, 0)),

@@ -301,17 +301,18 @@ test_numbers(void **state)
 		HymtResult	results[] = {{.input_tokens = highest[i]}, {.output_tokens = highest[i]}};
 		HymtReady	readies[] = {{.threads = highest[i]}, {.max_context = highest[i]}, {.credits = highest[i]},
 		{.parameters = highest64[i]}, {.weight_bytes = highest64[i]}};
-		HymtHeartbeat beats[] = {{.steps = highest64[i]}, {.sequence_steps = highest64[i]}};
+		HymtHeartbeat beats[] = {{.steps = highest64[i]}, {.sequence_steps = highest64[i]},
+			{.degraded_steps = highest64[i]}, {.reused_tokens = highest64[i]}, {.preemptions = highest64[i]}};
 
 		for (int j = 0; j < 2; j++)
 		{
 			frame = frame_of(&bytes, HYMT_FRAME_RESULT, &results[j], sizeof(results[j]));
 			assert_int_equal(hymt_decode_result(&frame, &results[j], &text), i < 2);
-			frame = frame_of(&bytes, HYMT_FRAME_HEARTBEAT, &beats[j], sizeof(beats[j]));
-			assert_int_equal(hymt_decode_heartbeat(&frame, &beats[j]), i < 2);
 		}
 		for (int j = 0; j < 5; j++)
 		{
+			frame = frame_of(&bytes, HYMT_FRAME_HEARTBEAT, &beats[j], sizeof(beats[j]));
+			assert_int_equal(hymt_decode_heartbeat(&frame, &beats[j]), i < 2);
 			frame = frame_of(&bytes, HYMT_FRAME_READY, &readies[j], sizeof(readies[j]));
 			assert_int_equal(hymt_decode_ready(&frame, &readies[j], &parts), i < 2);
 		}
