@@ -70,7 +70,9 @@ ENGINE_OPT ?= -O2 -g
 ENGINE_CFLAGS = -std=gnu11 $(ENGINE_OPT) -Wall -Wextra -Wshadow -Wmissing-prototypes -ffp-contract=off -fno-strict-aliasing \
 	-fstack-protector-strong -pthread -MMD -MP -DHYMT_VERSION='"$(EXTVERSION)"' $(ENGINE_EXTRA) \
 	$(shell $(PKG_CONFIG) --cflags libpcre2-8 jansson libutf8proc)
-ENGINE_LIBS = $(shell $(PKG_CONFIG) --libs libpcre2-8 jansson libutf8proc) -lmd -lm -pthread $(ENGINE_EXTRA)
+# See src/engine/shortage.h.
+ENGINE_WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
+ENGINE_LIBS = $(ENGINE_WRAP) $(shell $(PKG_CONFIG) --libs libpcre2-8 jansson libutf8proc) -lmd -lm -pthread $(ENGINE_EXTRA)
 
 ENGINE_SOURCES = $(sort $(wildcard src/engine/*.c) $(wildcard src/protocol/*.c))
 ENGINE_OBJS = $(patsubst src/%.c,build/%.o,$(ENGINE_SOURCES))

@@ -178,6 +178,48 @@ hymt_budget_decide(void *context, const HymtModel *model, HymtError *error)
 	return true;
 }
 
+/* Half of the pages, or of the rows when there are only as many pages as a text should have. False: no less will do. */
+static bool
+reduce(HymtBudget *budget)
+{
+	HymtDeviceOptions *device = &budget->device;
+	int32_t		least = budget->wished_context < CONTEXT_MIN ? budget->wished_context : CONTEXT_MIN;
+
+	if (budget->page_tokens / 2 >= least)
+	{
+		device->kv_bytes /= 2;
+		budget->page_tokens /= 2;
+		budget->pages = device->kv_bytes;
+		if (device->max_context > budget->page_tokens)
+			device->max_context = budget->page_tokens;
+	}
+	else if (device->max_rows / 2 >= ROWS_MIN)
+	{
+		device->max_rows /= 2;
+		if (device->max_samples > device->max_rows)
+			device->max_samples = device->max_rows;
+	}
+	else
+		return false;
+	budget->short_of_memory = true;
+	return true;
+}
+
+HymtDevice *
+hymt_budget_open_device(HymtBudget *budget, const HymtDeviceOps *ops, const HymtModel *model, HymtError *error)
+{
+	HymtDevice *device;
+
+	while ((device = ops->open(model, &budget->device, error)) == NULL && error->failure == HYMT_FAILURE_NO_MEMORY)
+	{
+		if (!reduce(budget))
+			return NULL;
+		fprintf(stderr, "hymt-engine: %s; trying with %d rows per step and keys and values of %d tokens\n", error->message,
+				(int) budget->device.max_rows, (int) budget->page_tokens);
+	}
+	return device;
+}
+
 void
 hymt_budget_describe(const HymtBudget *budget, char *text, size_t size)
 {

@@ -33,6 +33,7 @@ typedef struct HymtBudget
 	int64_t		pages;			/* of keys and values */
 	int32_t		page_tokens;	/* positions they hold */
 	bool		reduced;		/* fewer rows, or a shorter context, than wished */
+	bool		short_of_memory;	/* the device did not get what was decided */
 	int32_t		wished_rows;
 	int32_t		wished_context;
 } HymtBudget;
@@ -42,6 +43,13 @@ typedef struct HymtBudget
  * when not even a short text would fit beside the weights.
  */
 extern bool hymt_budget_decide(void *context, const HymtModel *model, HymtError *error);
+
+/*
+ * Open the device of the decision; with fewer pages and rows, down to the bounds, when the memory cannot be had after all,
+ * which is logged. NULL with the error set.
+ */
+extern HymtDevice *hymt_budget_open_device(HymtBudget *budget, const HymtDeviceOps *ops, const HymtModel *model,
+										   HymtError *error);
 
 /* One line about the decision, without newline. */
 extern void hymt_budget_describe(const HymtBudget *budget, char *text, size_t size);

@@ -183,8 +183,9 @@ answer_error(Eval *eval, const char *message, HymtBytes *output)
 
 	eval->failed = true;
 	hymt_bytes_free(output);
-	if (text == NULL || !hymt_bytes_append(output, text, strlen(text)))
-		hymt_bytes_append(output, plain, sizeof(plain) - 1);
+	if ((text == NULL || !hymt_bytes_append(output, text, strlen(text))) &&
+		!hymt_bytes_append(output, plain, sizeof(plain) - 1))
+		hymt_complain("out of memory, even to say so on the standard output");
 	free(text);
 	json_decref(object);
 }
@@ -302,7 +303,7 @@ run(Eval *eval, const HymtOptions *options, HymtError *error)
 
 	if (!hymt_model_open(&eval->model, options->model, &model_options, error))
 		return false;
-	eval->device = ops->open(&eval->model, &budget.device, error);
+	eval->device = hymt_budget_open_device(&budget, ops, &eval->model, error);
 	if (eval->device != NULL)
 		eval->scheduler = hymt_scheduler_open(ops, eval->device, eval->model.config.vocab, options->trace, error);
 	if (eval->scheduler != NULL)

@@ -72,12 +72,10 @@ choose_stop_ids(HymtEngine *engine, HymtError *error)
 static bool
 open_device(HymtEngine *engine, HymtError *error)
 {
-	HymtDeviceOptions device = engine->budget.device;
-
 	/* The embedding may have more rows than there are tokens; those must never be chosen. */
-	device.token_limit = hymt_tokenizer_size(engine->tokenizer);
+	engine->budget.device.token_limit = hymt_tokenizer_size(engine->tokenizer);
 	engine->ops = &hymt_device_cpu;
-	engine->device = engine->ops->open(&engine->model, &device, error);
+	engine->device = hymt_budget_open_device(&engine->budget, engine->ops, &engine->model, error);
 	return engine->device != NULL;
 }
 
@@ -122,6 +120,8 @@ open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *erro
 											error);
 	if (engine->scheduler == NULL)
 		return false;
+	if (engine->budget.short_of_memory)
+		hymt_scheduler_note_shortage(engine->scheduler);
 	report(options, 100, "ready");
 	return true;
 }

@@ -34,6 +34,7 @@
 #include "pace.h"
 #include "prefix_cache.h"
 #include "sequence.h"
+#include "shortage.h"
 #include "step_plan.h"
 
 struct HymtScheduler
@@ -52,6 +53,8 @@ struct HymtScheduler
 	HymtSequenceList finished;
 	HymtSequence *handed;		/* the answer given last; its memory is the caller's until the next call */
 
+	bool		small_device;	/* hymt_scheduler_note_shortage() was called */
+	bool		is_short;		/* memory is, in this step */
 	bool		under_way;		/* the plan is with the device */
 	HymtStepPlan step;
 
@@ -124,6 +127,12 @@ void
 hymt_scheduler_set_clock(HymtScheduler *scheduler, double (*clock) (void))
 {
 	scheduler->clock = clock;
+}
+
+void
+hymt_scheduler_note_shortage(HymtScheduler *scheduler)
+{
+	scheduler->small_device = true;
 }
 
 void
@@ -502,6 +511,8 @@ take_result(HymtScheduler *scheduler, const HymtStepResult *result, double now)
 	scheduler->under_way = false;
 	write_trace(scheduler, result->seconds);
 	scheduler->stats.steps++;
+	if (scheduler->is_short || scheduler->small_device)
+		scheduler->stats.degraded_steps++;
 	scheduler->stats.rows += (uint64_t) plan->row_count;
 	scheduler->stats.sequence_steps += (uint64_t) plan->sequence_count;
 	scheduler->stats.reused_tokens += scheduler->step.reused;
@@ -529,9 +540,20 @@ submit_plan(HymtScheduler *scheduler)
 	scheduler->under_way = true;
 }
 
+static void
+watch_memory(HymtScheduler *scheduler)
+{
+	bool		before = scheduler->is_short;
+
+	scheduler->is_short = hymt_shortage_now();
+	if (scheduler->is_short && !before)
+		fprintf(stderr, "hymt-engine: memory is short: steps are smaller until there is more\n");
+}
+
 bool
 hymt_scheduler_run(HymtScheduler *scheduler, bool wait)
 {
+	HymtPace	pace;
 	double		now;
 
 	forget_handed(scheduler);
@@ -547,11 +569,16 @@ hymt_scheduler_run(HymtScheduler *scheduler, bool wait)
 	}
 	retire(scheduler, now);
 	hymt_prefix_expire(&scheduler->cache, now - HYMT_PREFIX_TTL);
-	if (grow(scheduler, now))
+	watch_memory(scheduler);
+	/* While memory is short, what runs is finished first: what comes of it gives memory back. */
+	if (grow(scheduler, now) && (!scheduler->is_short || scheduler->running.first == NULL))
 		admit(scheduler, now);
 	if (scheduler->running.first == NULL)
 		return false;
-	hymt_step_plan_build(&scheduler->step, &scheduler->running, &scheduler->cache, &scheduler->pace, now);
+	pace = scheduler->pace;
+	if (scheduler->is_short && pace.prompt_rows > HYMT_PACE_ROWS_MIN)
+		pace.prompt_rows = HYMT_PACE_ROWS_MIN;
+	hymt_step_plan_build(&scheduler->step, &scheduler->running, &scheduler->cache, &pace, now);
 	submit_plan(scheduler);
 	return true;
 }

@@ -81,6 +81,9 @@ extern bool hymt_scheduler_run(HymtScheduler *scheduler, bool wait);
 /* Take the next finished request, in order of finishing; false when there is none. */
 extern bool hymt_scheduler_answer(HymtScheduler *scheduler, HymtSequenceAnswer *answer);
 
+/* The device is smaller than it should be, for want of memory: count all steps as degraded. */
+extern void hymt_scheduler_note_shortage(HymtScheduler *scheduler);
+
 /* For tests: another clock, in seconds, than the system's monotonic one. */
 extern void hymt_scheduler_set_clock(HymtScheduler *scheduler, double (*clock) (void));
 

@@ -113,7 +113,7 @@ def check_handshake():
     engine = Engine(options=["--threads", "2"])
     kind, body = engine.read()
     version, length = struct.unpack_from("=II", body)
-    check("serve: HELLO comes first", kind == HELLO and version == 1 and len(body) == 8 + length)
+    check("serve: HELLO comes first", kind == HELLO and version == 2 and len(body) == 8 + length)
     percents = []
     while True:
         kind, body = engine.read()
@@ -343,7 +343,7 @@ def check_heartbeat():
     while answered < count:
         kind, body = engine.read()
         if kind == HEARTBEAT:
-            beats.append((time.monotonic(), struct.unpack("=QQQQQII", body)))
+            beats.append((time.monotonic(), struct.unpack("=QQQQQIIQQQ", body)))
         else:
             answered += 1
     times = [start] + [at for at, _ in beats] + [time.monotonic()]
@@ -353,9 +353,9 @@ def check_heartbeat():
           max(gaps) < 1 and steps == sorted(steps) and steps[-1] > steps[0], f"{gaps} {steps}")
     start = time.monotonic()
     kind, body = engine.read(8)
-    stats = struct.unpack("=QQQQQII", body)
+    stats = struct.unpack("=QQQQQIIQQQ", body)
     check("serve: a heartbeat when idle", kind == HEARTBEAT and time.monotonic() - start < 6 and
-          stats[5:] == (0, 0) and stats[4] > stats[0] > 0 and stats[1] >= stats[4], str(stats))
+          stats[5:7] == (0, 0) and stats[8] > 0 and stats[4] > stats[0] > 0 and stats[1] >= stats[4], str(stats))
     engine.close()
 
 
