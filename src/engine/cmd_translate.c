@@ -106,7 +106,7 @@ start_line(void *context, uint64_t number, const char *line, size_t length, Hymt
 		length--;
 	}
 	if (hymt_engine_submit(&translate->engine, number, translate->source->code, translate->target->code, line, length,
-						   0, &error))
+						   0, NULL, &error))
 		return true;
 	fail_line(translate, number, error.message);
 	end_line(translate, number, output);

@@ -247,7 +247,7 @@ cap_answer(const HymtEngine *engine, const HymtLanguage *target, size_t prompt_t
 
 bool
 hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang, const char *text,
-				   size_t length, int max_new, HymtError *error)
+				   size_t length, int max_new, const HymtSampling *sampling, HymtError *error)
 {
 	const HymtLanguage *source = find_language(engine, source_lang, error);
 	const HymtLanguage *target = source != NULL ? find_language(engine, target_lang, error) : NULL;
@@ -270,6 +270,8 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 		request.stop_ids = engine->stop_ids;
 		request.stop_count = engine->stop_count;
 		request.stop_at_loop = true;
+		if (sampling != NULL)
+			request.sampling = *sampling;
 		request.source_repeats = hymt_repeats_of_text(text, length);
 		done = hymt_scheduler_submit(engine->scheduler, &request, error);
 	}

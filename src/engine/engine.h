@@ -52,11 +52,13 @@ extern const HymtLanguage *hymt_engine_language(const HymtEngine *engine, const 
  * Start a translation. `id` comes back in the answer; the codes must be canonical. Fails with LANGUAGE, TOO_LONG (never
  * a cut), BAD_TEXT, NO_MEMORY, MODEL_UNSUPPORTED (no prompt for its family), INTERNAL (a pattern of the tokenizer gave
  * up on the text).
+ * sampling: NULL for the likeliest token each time.
  * max_new 0: max(64, ratio of the target language × tokens of the text), at most what the context leaves, which must be
  * at least 16.
  */
 extern bool hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang,
-							   const char *text, size_t length, int max_new, HymtError *error);
+							   const char *text, size_t length, int max_new, const HymtSampling *sampling,
+							   HymtError *error);
 
 typedef struct HymtTranslation
 {

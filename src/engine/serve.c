@@ -377,6 +377,7 @@ static void
 take_request(Serve *serve, const HymtFrame *frame)
 {
 	HymtRequest request;
+	HymtSampling sampling;
 	HymtPart	text;
 	HymtError	error;
 	Pending    *pending;
@@ -385,9 +386,15 @@ take_request(Serve *serve, const HymtFrame *frame)
 	if (!hymt_decode_request(frame, &request, &text))
 		end_conversation("malformed request");
 	id = next_id(serve);
+	sampling = (HymtSampling)
+	{
+		.temperature = request.draw.temperature,.top_p = request.draw.top_p,.top_k = (int32_t) request.draw.top_k,
+			.seed = request.draw.seed
+	};
 	/* The decoder has checked that both codes end within their arrays. */
 	if (!hymt_engine_submit(&serve->engine, id, request.source_lang, request.target_lang, text.data, text.length,
-							request.max_new_tokens > INT32_MAX ? INT32_MAX : (int) request.max_new_tokens, &error))
+							request.max_new_tokens > INT32_MAX ? INT32_MAX : (int) request.max_new_tokens, &sampling,
+							&error))
 	{
 		put_failure(serve, request.generation, request.slot, error.failure, HYMT_FINISH_NONE, error.message);
 		return;

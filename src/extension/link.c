@@ -145,6 +145,7 @@ hymt_link_request(HymtLink *link, const HymtClaim *claim)
 		.generation = claim->generation,
 		.slot = (uint32_t) claim->slot,
 		.max_new_tokens = (uint32_t) claim->max_new_tokens,
+		.draw = claim->draw,
 		.text_length = (uint32_t) claim->text_length
 	};
 	HymtPart	text = {claim->text, claim->text_length};

@@ -508,6 +508,7 @@ fill_slot(HymtSlot *slot, const HymtRequestSpec *spec)
 	strlcpy(slot->source_lang, spec->source_lang, HYMT_LANG_MAX);
 	strlcpy(slot->target_lang, spec->target_lang, HYMT_LANG_MAX);
 	slot->max_new_tokens = spec->max_new_tokens;
+	slot->draw = spec->draw;
 	slot->text_length = spec->text_length;
 }
 

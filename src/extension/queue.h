@@ -110,6 +110,7 @@ typedef struct HymtSlot
 	char		source_lang[HYMT_LANG_MAX];
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
+	HymtDraw	draw;
 	dsa_pointer text;
 	Size		text_offset;	/* of the text from the start of HymtShared; valid while there is a text */
 	Size		text_length;
@@ -253,6 +254,7 @@ typedef struct HymtRequestSpec
 	const char *source_lang;	/* canonical codes */
 	const char *target_lang;
 	int			max_new_tokens;
+	HymtDraw	draw;
 	bool		bulk;			/* one of many */
 	const char *text;			/* UTF-8 */
 	Size		text_length;
@@ -314,6 +316,7 @@ typedef struct HymtClaim
 	char		source_lang[HYMT_LANG_MAX];
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
+	HymtDraw	draw;
 	const char *text;			/* in the DSA area, until this worker answers, requeues or frees the slot */
 	Size		text_length;
 } HymtClaim;

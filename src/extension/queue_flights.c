@@ -28,6 +28,7 @@ hymt_flight_hash(const HymtRequestSpec *spec)
 		return 0;
 	hash = hash_bytes_extended((const unsigned char *) spec->source_lang, (int) strlen(spec->source_lang), 0);
 	hash = hash_bytes_extended((const unsigned char *) spec->target_lang, (int) strlen(spec->target_lang), hash);
+	hash = hash_bytes_extended((const unsigned char *) &spec->draw, sizeof(spec->draw), hash);
 	hash = hash_bytes_extended((const unsigned char *) spec->text, (int) spec->text_length,
 							   hash ^ (uint32) spec->max_new_tokens);
 	return hash == 0 ? 1 : hash;
@@ -45,6 +46,7 @@ is_same(const HymtSlot *slot, const HymtRequestSpec *spec, uint64 hash)
 	return slot->hash == hash &&
 		slot->text_length == spec->text_length &&
 		slot->max_new_tokens == spec->max_new_tokens &&
+		memcmp(&slot->draw, &spec->draw, sizeof(HymtDraw)) == 0 &&
 		strcmp(slot->source_lang, spec->source_lang) == 0 &&
 		strcmp(slot->target_lang, spec->target_lang) == 0 &&
 		memcmp((const char *) hymt_shared + slot->text_offset, spec->text, spec->text_length) == 0;

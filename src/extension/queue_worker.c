@@ -55,6 +55,7 @@ hymt_queue_claim(int device, bool suspects_only, HymtClaim *claim)
 		memcpy(claim->source_lang, slot->source_lang, HYMT_LANG_MAX);
 		memcpy(claim->target_lang, slot->target_lang, HYMT_LANG_MAX);
 		claim->max_new_tokens = slot->max_new_tokens;
+		claim->draw = slot->draw;
 		claim->text_length = slot->text_length;
 		text = slot->text;
 	}

@@ -51,6 +51,7 @@ typedef struct HymtOrder
 	const HymtLanguage *target;
 	HymtOnError on_error;
 	int			max_new_tokens; /* 0: the engine's rule */
+	HymtDraw	draw;
 	bool		bulk;			/* priority */
 } HymtOrder;
 

@@ -269,11 +269,19 @@ language_array_ok(const char *code)
 	return true;
 }
 
+static bool
+draw_ok(const HymtDraw *draw)
+{
+	/* Written so that a NaN is none of it. */
+	return draw->temperature >= 0 && draw->temperature <= HYMT_TEMPERATURE_MAX && draw->top_p <= 1 &&
+		(draw->temperature > 0 ? draw->top_p > 0 : draw->top_p >= 0) && draw->top_k <= INT32_MAX;
+}
+
 bool
 hymt_decode_request(const HymtFrame *frame, HymtRequest *fixed, HymtPart *text)
 {
 	return take_fixed(frame, HYMT_FRAME_REQUEST, fixed, sizeof(*fixed)) &&
-		language_array_ok(fixed->source_lang) && language_array_ok(fixed->target_lang) &&
+		language_array_ok(fixed->source_lang) && language_array_ok(fixed->target_lang) && draw_ok(&fixed->draw) &&
 		take_one_part(frame, sizeof(*fixed), text, fixed->text_length);
 }
 

@@ -126,11 +126,24 @@ typedef struct HymtRefused
 	uint32_t	message_length;
 } HymtRefused;
 
+/* How tokens are chosen. No padding, so that bytes can be compared. Zeroed: the likeliest token each time. */
+typedef struct HymtDraw
+{
+	uint64_t	seed;
+	float		temperature;	/* 0: the likeliest token, and the rest does not count; at most HYMT_TEMPERATURE_MAX */
+	float		top_p;			/* 0 < top_p <= 1; 1 or, where nothing is drawn, 0: no limit */
+	uint32_t	top_k;			/* 0: no limit */
+	uint32_t	reserved;
+} HymtDraw;
+
+#define HYMT_TEMPERATURE_MAX 100.0f
+
 typedef struct HymtRequest
 {
 	uint64_t	generation;		/* of the slot; carried back in the answer */
 	uint32_t	slot;
 	uint32_t	max_new_tokens; /* 0: the engine's own rule */
+	HymtDraw	draw;
 	char		source_lang[HYMT_LANG_MAX]; /* canonical code, NUL-padded; never empty */
 	char		target_lang[HYMT_LANG_MAX];
 	uint32_t	reserved;

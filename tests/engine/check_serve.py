@@ -21,10 +21,11 @@ def frame(kind, body):
     return struct.pack("=IIII", MAGIC, kind, len(body), 0) + body
 
 
-def request(generation, slot, source, target, text, max_new=0):
+def request(generation, slot, source, target, text, max_new=0, draw=(0, 0.0, 0.0, 0)):
+    """draw: seed, temperature, top_p, top_k."""
     text = text if isinstance(text, bytes) else text.encode()
-    return frame(REQUEST, struct.pack("=QII16s16sII", generation, slot, max_new, source.encode(), target.encode(), 0,
-                                      len(text)) + text)
+    return frame(REQUEST, struct.pack("=QIIQffII16s16sII", generation, slot, max_new, *draw, 0, source.encode(),
+                                      target.encode(), 0, len(text)) + text)
 
 
 def cancel(generation, slot):
@@ -231,7 +232,9 @@ def check_end():
         "an engine's own frame": frame(HEARTBEAT, bytes(72)),
         "a length beyond all bounds": struct.pack("=IIII", MAGIC, REQUEST, 0x7FFFFFFF, 0),
         "a body shorter than its fields say": struct.pack("=IIII", MAGIC, REQUEST, len(one) - 17, 0) + one[16:-1],
-        "an unterminated language": frame(REQUEST, struct.pack("=QII16s16sII", 1, 1, 0, b"x" * 16, b"zh", 0, 0)),
+        "an unterminated language": frame(REQUEST, struct.pack("=QIIQffII16s16sII", 1, 1, 0, 0, 0, 0, 0, 0, b"x" * 16,
+                                                               b"zh", 0, 0)),
+        "a temperature that is no number": request(1, 1, case["from"], case["to"], "x", 0, (0, float("nan"), 1.0, 0)),
     }
     for name, data in garbage.items():
         engine = Engine()
@@ -330,12 +333,27 @@ def check_slow_reader():
     engine.close()
 
 
+def check_drawing():
+    """Drawn answers depend on the seed, and on nothing else; those that are not drawn do not change beside them."""
+    engine = Engine()
+    engine.start()
+    case = plain_cases()[0]
+    draws = [(seed, 1.5, 1.0, 0) for seed in range(8)] * 2 + [(5, 0.0, 0.0, 0), (9, 1.5, 1.0, 1)]
+    engine.socket.sendall(b"".join(request(i, i, case["from"], case["to"], case["source"], 0, draw)
+                                   for i, draw in enumerate(draws)))
+    found, _ = engine.answers(len(draws))
+    answers = [found[i, i] for i in range(len(draws))]
+    check("serve: drawn answers depend on the seed alone", answers[:8] == answers[8:16] and len(set(answers[:8])) > 4 and
+          all(answer == (RESULT, 1, case["output"]) for answer in answers[16:]), str(answers))
+    engine.close()
+
+
 def check_heartbeat():
     engine = Engine()
     engine.start()
     engine.read()                                       # the one that comes with READY
     case = plain_cases()[0]
-    count = 800
+    count = 3000
     engine.socket.sendall(b"".join(request(i, i, case["from"], case["to"], case["source"]) for i in range(count)))
     beats = []
     start = time.monotonic()
@@ -368,5 +386,6 @@ if __name__ == "__main__":
     check_parent_death()
     check_refused()
     check_slow_reader()
+    check_drawing()
     check_heartbeat()
     finish()
