@@ -30,10 +30,11 @@ struct HymtPrefixPage
 };
 
 bool
-hymt_prefix_init(HymtPrefixCache *cache, int32_t count)
+hymt_prefix_init(HymtPrefixCache *cache, int32_t count, int32_t unused_max)
 {
 	memset(cache, 0, sizeof(*cache));
 	cache->oldest = cache->newest = -1;
+	cache->unused_max = unused_max;
 	cache->bucket_count = 16;
 	while (cache->bucket_count < (uint32_t) count)
 		cache->bucket_count *= 2;
@@ -285,6 +286,8 @@ hymt_prefix_release(HymtPrefixCache *cache, const int32_t *list, int32_t count, 
 			append_unused(cache, list[i], now);
 		else
 			hymt_pages_give_back(&cache->pages, &list[i], 1);
+		if (cache->unused > cache->unused_max)
+			free_oldest(cache);
 	}
 }
 

@@ -6,8 +6,8 @@
  * form a tree, whose roots are the adapters. A full page is shared by all sequences that begin with its path. Of a page
  * that is shared in part the first positions are copied.
  *
- * Pages that nobody uses stay known until their memory is wanted, least recently used first, or until they have not been
- * used for HYMT_PREFIX_TTL seconds.
+ * Pages that nobody uses stay known until their memory is wanted or there are too many of them, least recently used first, or
+ * until they have not been used for HYMT_PREFIX_TTL seconds.
  */
 #ifndef HYMT_PREFIX_CACHE_H
 #define HYMT_PREFIX_CACHE_H
@@ -36,11 +36,12 @@ typedef struct HymtPrefixCache
 	int32_t		oldest;			/* of those that nobody uses; -1: none */
 	int32_t		newest;
 	int32_t		unused;			/* their number */
+	int32_t		unused_max;
 	uint64_t	version;		/* grows whenever a search may find something else than before */
 } HymtPrefixCache;
 
 /* False: out of memory. */
-extern bool hymt_prefix_init(HymtPrefixCache *cache, int32_t count);
+extern bool hymt_prefix_init(HymtPrefixCache *cache, int32_t count, int32_t unused_max);
 extern void hymt_prefix_destroy(HymtPrefixCache *cache);
 
 /* Pages that can be taken: free ones and those that nobody uses. */

@@ -37,6 +37,13 @@
 #include "shortage.h"
 #include "step_plan.h"
 
+/*
+ * Pages that nobody uses are remembered up to so many bytes, or up to so many pages where that is more. Beyond that they would
+ * be touched in vain: what is hot are the instructions, a page or two for each language.
+ */
+#define REMEMBERED_BYTES (INT64_C(128) << 20)
+#define REMEMBERED_PAGES_MIN 64
+
 struct HymtScheduler
 {
 	const HymtDeviceOps *ops;
@@ -72,6 +79,16 @@ monotonic_seconds(void)
 
 /* --- opening and closing ---------------------------------------------------------------------------------------- */
 
+static int32_t
+remembered_pages(const HymtDeviceInfo *info)
+{
+	int64_t		pages = REMEMBERED_BYTES / info->page_bytes;
+
+	if (pages < REMEMBERED_PAGES_MIN)
+		pages = REMEMBERED_PAGES_MIN;
+	return pages < info->page_count ? (int32_t) pages : info->page_count;
+}
+
 HymtScheduler *
 hymt_scheduler_open(const HymtDeviceOps *ops, HymtDevice *device, int vocab, FILE *trace, HymtError *error)
 {
@@ -93,7 +110,7 @@ hymt_scheduler_open(const HymtDeviceOps *ops, HymtDevice *device, int vocab, FIL
 		scheduler->max_context = info->page_count * HYMT_PAGE_TOKENS;
 	hymt_pace_init(&scheduler->pace, info->max_rows);
 	if (!hymt_step_plan_init(&scheduler->step, info->max_rows, info->max_samples) ||
-		!hymt_prefix_init(&scheduler->cache, info->page_count))
+		!hymt_prefix_init(&scheduler->cache, info->page_count, remembered_pages(info)))
 	{
 		hymt_scheduler_close(scheduler);
 		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");

@@ -26,7 +26,7 @@ test_tree(void **state)
 		for (int j = 0; j < HYMT_PAGE_TOKENS; j++)
 			tokens[i][j] = 100 * i + j;
 	tokens[1][0] = tokens[0][0];
-	assert_true(hymt_prefix_init(&cache, 8));
+	assert_true(hymt_prefix_init(&cache, 8, 8));
 	assert_int_equal(hymt_prefix_find(&cache, HYMT_PREFIX_ROOT(0), tokens[0], 16, &matched), -1);
 	assert_true(hymt_prefix_take(&cache, 8, pages));
 	assert_false(hymt_prefix_take(&cache, 1, pages));
@@ -69,7 +69,7 @@ test_forgetting(void **state)
 	int32_t		matched;
 
 	(void) state;
-	assert_true(hymt_prefix_init(&cache, 4));
+	assert_true(hymt_prefix_init(&cache, 4, 4));
 	for (int i = 0; i < 2; i++)
 	{
 		for (int j = 0; j < 2 * HYMT_PAGE_TOKENS; j++)
@@ -95,6 +95,31 @@ test_forgetting(void **state)
 	assert_int_equal(hymt_prefix_available(&cache), 2);
 	hymt_prefix_release(&cache, taken, 2, 40);
 	assert_int_equal(hymt_prefix_available(&cache), 4);
+	hymt_prefix_destroy(&cache);
+}
+
+/* No more unused pages than allowed are remembered; the beginning of a path longest. */
+static void
+test_remembering_few(void **state)
+{
+	HymtPrefixCache cache;
+	int32_t		path[5];
+	int32_t		tokens[5 * HYMT_PAGE_TOKENS];
+	int32_t		matched;
+
+	(void) state;
+	for (int i = 0; i < 5 * HYMT_PAGE_TOKENS; i++)
+		tokens[i] = i;
+	assert_true(hymt_prefix_init(&cache, 8, 2));
+	assert_true(hymt_prefix_take(&cache, 5, path));
+	for (int i = 0; i < 5; i++)
+		hymt_prefix_know(&cache, i > 0 ? path[i - 1] : HYMT_PREFIX_ROOT(0), path[i], tokens + i * HYMT_PAGE_TOKENS, 16);
+	hymt_prefix_release(&cache, path, 5, 1);
+	assert_int_equal(cache.unused, 2);
+	assert_int_equal(hymt_prefix_available(&cache), 8);
+	assert_int_equal(hymt_prefix_find(&cache, HYMT_PREFIX_ROOT(0), tokens, 16, &matched), path[0]);
+	assert_int_equal(hymt_prefix_find(&cache, path[0], tokens + 16, 16, &matched), path[1]);
+	assert_int_equal(hymt_prefix_find(&cache, path[1], tokens + 32, 16, &matched), -1);
 	hymt_prefix_destroy(&cache);
 }
 
@@ -413,6 +438,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tree),
 		cmocka_unit_test(test_forgetting),
+		cmocka_unit_test(test_remembering_few),
 		cmocka_unit_test(test_second_title),
 		cmocka_unit_test(test_titles_together),
 		cmocka_unit_test(test_time_to_live),
