@@ -9,6 +9,8 @@
 
 /* Units of a text that are looked at, in bytes: those of 32 tokens are seldom longer. */
 #define TEXT_UNIT_MAX 256
+/* Longer texts are looked at as far as this: it takes some 20 ms, in which no step is prepared. */
+#define TEXT_LOOKED_AT ((size_t) 64 * 1024)
 
 #define PHILOX_ROUNDS 10
 #define PHILOX_MULTIPLIER_0 0xD2511F53u
@@ -79,6 +81,8 @@ hymt_repeats_of_text(const char *text, size_t length)
 {
 	size_t		most = length > 0 ? 1 : 0;
 
+	if (length > TEXT_LOOKED_AT)
+		length = TEXT_LOOKED_AT;
 	for (size_t unit = 1; unit <= TEXT_UNIT_MAX && unit * most < length; unit++)
 	{
 		size_t		run = 0;

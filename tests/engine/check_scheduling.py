@@ -61,14 +61,14 @@ def check_second_title():
         check("translate: titles that come together compute their instruction once", len(first) == 1, str(len(first)))
 
 
-def requests_of(count, seed):
+def requests_of(count, seed, vocabulary=320):
     """Requests of all kinds; most begin with the same instruction."""
     chance = random.Random(seed)
     requests = []
     for _ in range(count):
         ids = INSTRUCTION[:chance.choice((0, 5, 16, 21, 21, 21))] + [chance.randrange(320)
                                                                     for _ in range(chance.choice((1, 3, 20, 150)))]
-        request = {"ids": ids, "max_new": chance.randrange(40), "argmax_per_position": chance.random() < 0.2,
+        request = {"ids": [token % vocabulary for token in ids], "max_new": chance.randrange(40), "argmax_per_position": chance.random() < 0.2,
                    "repetition_penalty": chance.choice((1.0, 1.05))}
         if chance.random() < 0.4:
             request.update(temperature=0.9, top_k=chance.choice((0, 20)), top_p=chance.choice((1, 0.7)),
@@ -98,6 +98,17 @@ def check_invariance():
         for threads in ("1", "2"):
             check(f"the same bits with {isa}, {threads} threads",
                   raw_answers(requests, ["--isa", isa, "--threads", threads]) == alone)
+
+
+def check_other_models():
+    """The same for weights of other types and other shapes, in short."""
+    for name in ("hunyuan_wide_heads_bf16", "hunyuan_no_scaling_f16", "hunyuan_untied_sharded_bf16"):
+        model = f"tests/vectors/models/{name}"
+        requests = requests_of(24, 2, 256)
+        alone = [raw_answers([request], ["--isa", "scalar", "--threads", "1"], model)[0] for request in requests]
+        good = all(raw_answers(requests * 2, ["--isa", isa, "--threads", threads], model) == alone * 2
+                   for isa, threads in zip(instruction_sets(), ("2", "1", "2")))
+        check(f"the same bits on {name}", good and all(answer.startswith(b'{"last_logits"') for answer in alone))
 
 
 def budget_of(model, options=()):
@@ -197,6 +208,7 @@ def check_loops():
 if __name__ == "__main__":
     check_second_title()
     check_invariance()
+    check_other_models()
     check_preemption()
     check_memory()
     check_sampling()
