@@ -74,7 +74,9 @@ ENGINE_CFLAGS = -std=gnu11 $(ENGINE_OPT) -Wall -Wextra -Wshadow -Wmissing-protot
 ENGINE_CXX ?= $(if $(findstring clang,$(ENGINE_CC)),clang++,g++)
 ENGINE_CXXFLAGS = -std=c++17 $(ENGINE_OPT) -Wall -Wextra -Wshadow -fno-strict-aliasing -fstack-protector-strong -pthread \
 	-MMD -MP $(ENGINE_EXTRA) $(shell $(PKG_CONFIG) --cflags sentencepiece)
-ENGINE_LIBS = $(shell $(PKG_CONFIG) --libs libpcre2-8 jansson libutf8proc) -lsentencepiece -lstdc++ -lmd -lm -pthread \
+# See src/engine/shortage.h.
+ENGINE_WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
+ENGINE_LIBS = $(ENGINE_WRAP) $(shell $(PKG_CONFIG) --libs libpcre2-8 jansson libutf8proc) -lsentencepiece -lstdc++ -lmd -lm -pthread \
 	$(ENGINE_EXTRA)
 
 ENGINE_SOURCES = $(sort $(wildcard src/engine/*.c) $(wildcard src/protocol/*.c))

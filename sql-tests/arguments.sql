@@ -47,13 +47,26 @@ SELECT hymt_translate('42', 'zh', 'en', options => '{}'), hymt_translate('42', '
 
 -- Not supported yet: 0A000. What is wrong besides is said first.
 SELECT hymt_translate('42', 'auto', 'en');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"temperature": 0.7, "top_k": 20, "top_p": 0.6, "seed": -9223372036854775808}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": 1}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": []}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"temperature": -0.1}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"temperature": 1e300}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"temperature": "1"}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"top_p": 0}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"top_p": 1e-300}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"top_p": 1.01}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"top_k": -1}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"top_k": 1.5}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"seed": 9223372036854775808}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"heat": 1}}');
 SELECT hymt_translate('42', NULL, 'en');
 SELECT hymt_translate('42', 'zh', 'en', glossary => 'a glossary');
 SELECT hymt_translate('42', 'zh', 'en', format => 'html');
 SELECT hymt_translate('42', 'zh', 'en', format => 'markdown');
 SELECT hymt_translate('42', 'zh', 'en', format => 'icu');
 SELECT hymt_translate('42', 'zh', 'en', format => 'auto');
-SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"seed": 1}}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"max_chars": 1, "max_tokens": "x"}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"adapter": "no-such-adapter"}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"adapter": ""}');

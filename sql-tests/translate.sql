@@ -79,6 +79,15 @@ SELECT hymt_translate('42', 'en', 'zh', 'a context');
 SELECT hymt_translate(ARRAY['Grip type', 'Canopy color'], 'en', 'zh', 'A context') =
 	ARRAY[hymt_translate('Grip type', 'en', 'zh', 'A context'), hymt_translate('Canopy color', 'en', 'zh', 'A context')]
 	AS same;
+-- Drawn answers: the same with the same seed, in one request or in many; the likeliest with temperature 0 or top_k 1.
+SELECT count(DISTINCT answer) AS answers, count(*)
+FROM (SELECT hymt_translate('Grip type', 'en', 'zh', options => '{"sampling": {"temperature": 2, "seed": 5}}') AS answer
+	FROM generate_series(1, 3)) AS a;
+SELECT count(DISTINCT hymt_translate('Grip type', 'en', 'zh', on_error => 'null',
+	options => format('{"sampling": {"temperature": 2, "seed": %s}, "max_tokens": 64}', seed)::jsonb)) > 2 AS different
+FROM generate_series(1, 8) AS seed;
+SELECT hymt_translate('Grip type', 'en', 'zh', options => '{"sampling": {"temperature": 0, "seed": 5}}'),
+	hymt_translate('Grip type', 'en', 'zh', options => '{"sampling": {"temperature": 2, "top_k": 1, "seed": 5}}');
 
 -- Failed translations: longer than the model's context, a language it does not know, cut short.
 SELECT repeat('nail buffers ', 3000) AS long \gset

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "budget.h"
 #include "cmd.h"
 #include "scheduler.h"
 
@@ -197,16 +198,16 @@ print_table(Bench *bench, HymtError *error)
 static bool
 run(Bench *bench, const HymtOptions *options, HymtError *error)
 {
-	HymtDeviceOptions device_options = options->device;
-	HymtModelOptions model_options = {.family = options->family};
+	HymtBudget	budget = {.memory = options->memory, .device = options->device};
+	HymtModelOptions model_options = {.family = options->family, .check = hymt_budget_decide, .check_context = &budget};
 	bool		done = false;
 
+	for (int i = 0; i < bench->row_counts; i++)
+		if (bench->rows[i] > HYMT_DEFAULT_ROWS && bench->rows[i] > budget.device.max_rows)
+			budget.device.max_rows = (int32_t) bench->rows[i];
 	if (!hymt_model_open(&bench->model, options->model, &model_options, error))
 		return false;
-	for (int i = 0; i < bench->row_counts; i++)
-		if (bench->rows[i] > 256 && bench->rows[i] > device_options.max_rows)
-			device_options.max_rows = (int32_t) bench->rows[i];
-	bench->device = ops->open(&bench->model, &device_options, error);
+	bench->device = ops->open(&bench->model, &budget.device, error);
 	if (bench->device != NULL)
 		bench->scheduler = hymt_scheduler_open(ops, bench->device, bench->model.config.vocab, options->trace, error);
 	if (bench->scheduler != NULL)

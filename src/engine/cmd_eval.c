@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "budget.h"
 #include "cmd.h"
 #include "files.h"
 #include "lines.h"
@@ -29,7 +30,12 @@ static const char usage[] =
 "  {\"last_logits\": [...], \"argmax_per_position\": [...], \"greedy\": [...], \"finish\": \"stop\"}\n"
 "last_logits are those at the last id of the prompt, before any penalty; greedy ends with the stop id that ended it;\n"
 "\"adapter\": \"DIR\" in a request computes it with that LoRA adapter, null without any.\n"
-"finish is \"stop\" or \"length\". A request that fails gives {\"error\": \"...\"}, and exit code 1 at the end.\n"
+"finish is \"stop\", \"length\" or \"loop\". A request that fails gives {\"error\": \"...\"}, and exit code 1 at the end.\n"
+"Further members of a request:\n"
+"  \"temperature\": 0.7, \"top_k\": 20, \"top_p\": 0.6, \"seed\": 7   draw tokens instead of taking the likeliest;\n"
+"      defaults: 0 (do not draw), 0 (no limit), 1 (no limit), 0. The answer is in \"greedy\" all the same.\n"
+"  \"stop_at_loop\": true    end an answer that repeats itself more often than anything in the prompt\n"
+"  \"argmax_per_position\": false    leave that out; the beginning of the prompt may then come from an earlier request\n"
 "\n"
 "  --adapter DIR         LoRA adapter for requests that name none\n"
 "  --max-adapters N      adapters loaded at a time (default: 3)\n";
@@ -65,6 +71,61 @@ read_ids(const json_t *list, int32_t *ids, int vocab, HymtError *error)
 	return true;
 }
 
+/* A member that may be missing; *value is then left as it is. */
+static bool
+read_bool(const json_t *object, const char *name, bool *value, HymtError *error)
+{
+	const json_t *member = json_object_get(object, name);
+
+	if (member == NULL)
+		return true;
+	if (!json_is_boolean(member))
+		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "%s is neither true nor false", name);
+	*value = json_is_true(member);
+	return true;
+}
+
+static bool
+read_number(const json_t *object, const char *name, float *value, HymtError *error)
+{
+	const json_t *member = json_object_get(object, name);
+
+	if (member == NULL)
+		return true;
+	if (!json_is_number(member))
+		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "%s is not a number", name);
+	*value = (float) json_number_value(member);
+	return true;
+}
+
+/* What is out of bounds in other ways the scheduler tells. */
+static bool
+read_sampling(const json_t *object, HymtSampling *sampling, HymtError *error)
+{
+	const json_t *top_k = json_object_get(object, "top_k");
+	const json_t *seed = json_object_get(object, "seed");
+
+	if (!read_number(object, "temperature", &sampling->temperature, error) ||
+		!read_number(object, "top_p", &sampling->top_p, error))
+		return false;
+	/* A zeroed struct has 0 for no limit, but a request that says 0 is mistaken. */
+	if (json_object_get(object, "top_p") != NULL && !(sampling->top_p > 0))
+		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "top_p must be a number above 0 and up to 1");
+	if (top_k != NULL)
+	{
+		if (!json_is_integer(top_k) || json_integer_value(top_k) < 0 || json_integer_value(top_k) > INT32_MAX)
+			return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "top_k is not an integer from 0 to %d", INT32_MAX);
+		sampling->top_k = (int32_t) json_integer_value(top_k);
+	}
+	if (seed != NULL)
+	{
+		if (!json_is_integer(seed))
+			return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "seed is not an integer");
+		sampling->seed = (uint64_t) json_integer_value(seed);
+	}
+	return true;
+}
+
 static bool
 read_settings(const json_t *object, HymtSequenceRequest *request, HymtError *error)
 {
@@ -85,7 +146,9 @@ read_settings(const json_t *object, HymtSequenceRequest *request, HymtError *err
 			return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "repetition_penalty is not a number");
 		request->repetition_penalty = (float) json_number_value(penalty);
 	}
-	return true;
+	return read_bool(object, "stop_at_loop", &request->stop_at_loop, error) &&
+		read_bool(object, "argmax_per_position", &request->want_argmax, error) &&
+		read_sampling(object, &request->sampling, error);
 }
 
 static bool
@@ -124,8 +187,9 @@ submit_object(Eval *eval, uint64_t number, const json_t *object, HymtError *erro
 	request.stop_count = eval->model.config.stop_count;
 	done = read_ids(list, ids, eval->model.config.vocab, error) &&
 		read_settings(object, &request, error) &&
-		read_adapter(eval, object, &adapter, error) &&
-		hymt_adapters_submit(eval->adapters, &request, adapter, error);
+		read_adapter(eval, object, &adapter, error);
+	request.source_repeats = done ? hymt_repeats_of_ids(ids, request.prompt_count) : 0;
+	done = done && hymt_adapters_submit(eval->adapters, &request, adapter, error);
 	free(ids);
 	return done;
 }
@@ -139,8 +203,9 @@ answer_error(Eval *eval, const char *message, HymtBytes *output)
 
 	eval->failed = true;
 	hymt_bytes_free(output);
-	if (text == NULL || !hymt_bytes_append(output, text, strlen(text)))
-		hymt_bytes_append(output, plain, sizeof(plain) - 1);
+	if ((text == NULL || !hymt_bytes_append(output, text, strlen(text))) &&
+		!hymt_bytes_append(output, plain, sizeof(plain) - 1))
+		hymt_complain("out of memory, even to say so on the standard output");
 	free(text);
 	json_decref(object);
 }
@@ -211,10 +276,12 @@ static bool
 append_answer(HymtBytes *output, const HymtSequenceAnswer *answer, int vocab)
 {
 	char		text[32];
-	const char *finish = answer->finish == HYMT_FINISH_STOP ? "stop" : "length";
+	const char *finish = answer->finish == HYMT_FINISH_STOP ? "stop" :
+		answer->finish == HYMT_FINISH_LOOP ? "loop" : "length";
 
 	return append_logits(output, answer->last_logits, vocab) &&
-		append_ids(output, "argmax_per_position", answer->argmax, answer->prompt_count) &&
+		(answer->argmax == NULL ||
+		 append_ids(output, "argmax_per_position", answer->argmax, answer->prompt_count)) &&
 		append_ids(output, "greedy", answer->tokens, answer->token_count) &&
 		hymt_bytes_append(output, text, (size_t) snprintf(text, sizeof(text), ",\"finish\":\"%s\"}", finish));
 }
@@ -256,12 +323,13 @@ static bool
 run(Eval *eval, const HymtOptions *options, HymtError *error)
 {
 	HymtLineWork work = {.context = eval, .start = start_line, .collect = collect_answer};
-	HymtModelOptions model_options = {.family = options->family};
+	HymtBudget	budget = {.memory = options->memory, .device = options->device};
+	HymtModelOptions model_options = {.family = options->family, .check = hymt_budget_decide, .check_context = &budget};
 	bool		done = false;
 
 	if (!hymt_model_open(&eval->model, options->model, &model_options, error))
 		return false;
-	eval->device = ops->open(&eval->model, &options->device, error);
+	eval->device = hymt_budget_open_device(&budget, ops, &eval->model, error);
 	if (eval->device != NULL)
 		eval->scheduler = hymt_scheduler_open(ops, eval->device, eval->model.config.vocab, options->trace, error);
 	if (eval->scheduler != NULL)

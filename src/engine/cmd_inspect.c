@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "budget.h"
 #include "model.h"
 #include "model_parts.h"
 #include "prompts.h"
@@ -281,10 +282,31 @@ fail(const char *message)
 	return 1;
 }
 
-static int
-inspect(const char *path, HymtFamily family)
+/* How the engine would divide memory on this machine; a model that does not fit can be looked at all the same. */
+static void
+print_budget(const HymtModel *model, const HymtOptions *options)
 {
-	HymtModelOptions options = {.family = family};
+	HymtBudget	budget = {.memory = options->memory, .device = options->device};
+	HymtError	error;
+	char		text[512];
+
+	if (!hymt_budget_decide(&budget, model, &error))
+	{
+		printf("memory: %s\n", error.message);
+		return;
+	}
+	hymt_budget_describe(&budget, text, sizeof(text));
+	printf("memory: %s\n", text);
+	printf("keys and values: %" PRId64 " bytes, %d tokens\n", budget.pages, (int) budget.page_tokens);
+	printf("memory in all: %" PRId64 " bytes\n",
+		   budget.weights + budget.tokenizer + budget.computing + budget.pages);
+}
+
+static int
+inspect(const HymtOptions *common)
+{
+	HymtModelOptions options = {.family = common->family};
+	const char *path = common->model;
 	HymtModel	model;
 	HymtTokenizer *tokenizer;
 	HymtError	error;
@@ -301,6 +323,7 @@ inspect(const char *path, HymtFamily family)
 	print_tokenizer(tokenizer, &model);
 	print_stop_ids(&model, tokenizer);
 	print_adapters(&model);
+	print_budget(&model, common);
 	printf("fingerprint: %s\n", model.fingerprint);
 	if (tokenizer != NULL)
 		hymt_tokenizer_close(tokenizer);
@@ -313,13 +336,13 @@ hymt_cmd_inspect(int argc, char **argv)
 {
 	static const char usage[] =
 		"usage: hymt-engine inspect --model PATH\n"
-		"Shows what a model's files hold: prompt family and why, shapes, sizes, tokenizer, stop ids,\n"
-		"adapters for languages, fingerprint of the model without them.\n";
+		"Shows what a model's files hold: prompt family and why, shapes, sizes, tokenizer, stop ids, adapters for languages,\n"
+		"fingerprint of the model without them; and how the engine would divide this machine's memory for it.\n";
 	HymtOptions options;
 	int			exit_code;
 
 	if (!hymt_options_parse(&options, argc, argv, usage, NULL, &exit_code))
 		return exit_code;
-	exit_code = inspect(options.model, options.family);
+	exit_code = inspect(&options);
 	return hymt_options_close(&options) ? exit_code : 1;
 }

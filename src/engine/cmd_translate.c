@@ -90,6 +90,7 @@ static bool
 start_line(void *context, uint64_t number, const char *line, size_t length, HymtBytes *output)
 {
 	Translate  *translate = context;
+	HymtTranslationRequest request;
 	HymtError	error;
 
 	translate->returns[number % WINDOW] = false;
@@ -109,8 +110,14 @@ start_line(void *context, uint64_t number, const char *line, size_t length, Hymt
 		translate->returns[number % WINDOW] = true;
 		length--;
 	}
-	if (hymt_engine_submit(&translate->engine, number, translate->source->code, translate->target->code,
-						   (HymtText) {line, length}, translate->about, 0, NULL, &error))
+	request = (HymtTranslationRequest) {
+		.id = number,
+		.source_lang = translate->source->code,
+		.target_lang = translate->target->code,
+		.text = {line, length},
+		.context = translate->about
+	};
+	if (hymt_engine_submit(&translate->engine, &request, &error))
 		return true;
 	fail_line(translate, number, error.message);
 	end_line(translate, number, output);
@@ -118,12 +125,13 @@ start_line(void *context, uint64_t number, const char *line, size_t length, Hymt
 }
 
 static const char *
-failure_message(HymtFailure failure)
+failure_message(HymtFailure failure, HymtFinish finish)
 {
 	switch (failure)
 	{
 		case HYMT_FAILURE_UNFINISHED:
-			return "the answer did not end within its limit";
+			return finish == HYMT_FINISH_LOOP ? "the answer repeats itself without end" :
+				"the answer did not end within its limit";
 		case HYMT_FAILURE_NUMERIC:
 			return "the model computed a value that is not a number";
 		case HYMT_FAILURE_NO_MEMORY:
@@ -143,8 +151,8 @@ collect_answer(void *context, uint64_t *number, HymtBytes *output)
 		return false;
 	*number = translation.id;
 	if (translation.failure != HYMT_FAILURE_NONE)
-		fail_line(translate, translation.id,
-				  translation.message != NULL ? translation.message : failure_message(translation.failure));
+		fail_line(translate, translation.id, translation.message != NULL ? translation.message :
+				  failure_message(translation.failure, translation.finish));
 	else
 	{
 		for (size_t i = 0; i < translation.length; i++)
@@ -166,6 +174,7 @@ translate_lines(Translate *translate, const HymtOptions *options, const char *fr
 		.model_directory = options->model,
 		.family = options->family,
 		.device = options->device,
+		.memory = options->memory,
 		.trace = options->trace,
 		.adapter = adapter,
 		.adapters = adapters

@@ -51,7 +51,18 @@ typedef struct HymtPlanSequence
 	int32_t		adapter;		/* of a loaded adapter; 0: none */
 } HymtPlanSequence;
 
-#define HYMT_SAMPLE_TOKEN  0x1	/* the token with the largest logit (after the penalty); lowest id wins ties */
+/*
+ * Keys and values of the first `count` positions of a page, to be copied into another one. Copies are made in their order,
+ * before anything else of the plan. More than those positions may be copied.
+ */
+typedef struct HymtPageCopy
+{
+	int32_t		from;
+	int32_t		to;
+	int32_t		count;
+} HymtPageCopy;
+
+#define HYMT_SAMPLE_TOKEN  0x1	/* the next token: that with the largest logit (lowest id wins ties), or a drawn one */
 #define HYMT_SAMPLE_LOGITS 0x2	/* all vocab logits, before the penalty */
 
 /*
@@ -68,6 +79,10 @@ typedef struct HymtSample
 	float		penalty;		/* 1: none */
 	const int32_t *seen;		/* may be NULL when penalty is 1 */
 	int32_t		seen_count;
+	float		temperature;	/* 0: the largest logit after the penalty, and nothing below counts */
+	int32_t		top_k;			/* 0: no limit */
+	float		top_p;			/* 0 < top_p <= 1; 1: no limit */
+	uint64_t	random;			/* what the token is drawn with (doc/numerics.md) */
 } HymtSample;
 
 /*
@@ -83,6 +98,8 @@ typedef struct HymtPlan
 	int32_t		sequence_count;
 	HymtSample *samples;
 	int32_t		sample_count;
+	HymtPageCopy *copies;
+	int32_t		copy_count;		/* at most one for each sequence */
 } HymtPlan;
 
 #define HYMT_TOKEN_NAN (-2)		/* sampled token when a logit was NaN: the request must fail */
@@ -105,13 +122,16 @@ typedef enum HymtIsa
 	HYMT_ISA_AVX512
 } HymtIsa;
 
+#define HYMT_DEFAULT_CONTEXT 8192
+#define HYMT_DEFAULT_ROWS 256
+
 typedef struct HymtDeviceOptions
 {
 	HymtIsa		isa;			/* AUTO: the best this machine has */
 	int			threads;		/* 0: from the affinity mask and the cgroup's cpu.max */
 	int			token_limit;	/* ids at or above it have no token: never chosen. 0: config.vocab */
-	int32_t		max_context;	/* longest sequence, tokens; 0: 8192; never more than config.max_position */
-	int32_t		max_rows;		/* rows per plan; 0: 256 */
+	int32_t		max_context;	/* longest sequence, tokens; 0: the default; never more than config.max_position */
+	int32_t		max_rows;		/* rows per plan; 0: the default */
 	int32_t		max_samples;	/* samples per plan; 0: max_rows */
 	int64_t		kv_bytes;		/* memory for pages; 0: the device's choice */
 } HymtDeviceOptions;

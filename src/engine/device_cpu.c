@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "budget.h"
 #include "device.h"
 #include "forward.h"
 #include "kernels.h"
@@ -25,12 +26,6 @@
 #define RUN_AHEAD 1
 #define QUEUE_LENGTH (RUN_AHEAD + 1)
 #define SLOTS (QUEUE_LENGTH + 1)
-
-#define DEFAULT_CONTEXT 8192
-#define DEFAULT_ROWS 256
-/* Room that KV memory has by default: so many sequences of so many tokens. */
-#define DEFAULT_SEQUENCES 64
-#define DEFAULT_SEQUENCE_TOKENS 512
 
 /* The result of one step. */
 typedef struct Slot
@@ -215,6 +210,16 @@ check_plan(const HymtDevice *device, const HymtPlan *plan)
 		assert(sample->row >= (i > 0 ? plan->samples[i - 1].row + 1 : 0) && sample->row < plan->row_count);
 		assert(sample->penalty > 0.0f);
 		assert(sample->seen != NULL || sample->seen_count == 0);
+		assert(sample->temperature >= 0.0f && sample->top_k >= 0);
+		assert(!(sample->temperature > 0.0f) || (sample->top_p > 0.0f && sample->top_p <= 1.0f));
+	}
+	for (int i = 0; i < plan->copy_count; i++)
+	{
+		const HymtPageCopy *copy = &plan->copies[i];
+
+		assert(copy->from >= 0 && copy->from < device->info.page_count);
+		assert(copy->to >= 0 && copy->to < device->info.page_count && copy->to != copy->from);
+		assert(copy->count >= 1 && copy->count <= HYMT_PAGE_TOKENS);
 	}
 #else
 	(void) device;
@@ -311,16 +316,9 @@ cpu_close(HymtDevice *device)
 
 /* --- opening ----------------------------------------------------------------------------------------------------- */
 
-static int64_t
-pages_for(int64_t tokens)
-{
-	return (tokens + HYMT_PAGE_TOKENS - 1) / HYMT_PAGE_TOKENS;
-}
-
 /*
- * How many pages. By default what the usual load wants, but no more than an eighth of the memory there is, as long as
- * that holds two sequences of full length. (Pages take up memory only once they are used.) A size that is given is
- * obeyed; when it holds no sequence of full length, sequences must be shorter.
+ * How many pages. (They take up memory only once they are used.) A size that is given is obeyed; when it holds no
+ * sequence of full length, sequences must be shorter.
  */
 static bool
 choose_pages(HymtDeviceInfo *info, int64_t kv_bytes, HymtError *error)
@@ -336,16 +334,7 @@ choose_pages(HymtDeviceInfo *info, int64_t kv_bytes, HymtError *error)
 							 (long long) kv_bytes, (long long) info->page_bytes);
 	}
 	else
-	{
-		int64_t		least = 2 * pages_for(info->max_context);
-		int64_t		most = hymt_machine_memory() / 8 / info->page_bytes;
-
-		pages = pages_for((int64_t) DEFAULT_SEQUENCES * DEFAULT_SEQUENCE_TOKENS);
-		if (pages > most)
-			pages = most;
-		if (pages < least)
-			pages = least;
-	}
+		pages = hymt_budget_usual_pages(info->page_bytes, info->max_context, hymt_machine_memory());
 	if (pages > INT32_MAX / HYMT_PAGE_TOKENS)
 		pages = INT32_MAX / HYMT_PAGE_TOKENS;
 	info->page_count = (int32_t) pages;
@@ -359,9 +348,9 @@ choose_limits(HymtDeviceInfo *info, const HymtConfig *config, const HymtDeviceOp
 {
 	info->threads = options->threads > 0 ? options->threads : hymt_machine_processors();
 	info->run_ahead = RUN_AHEAD;
-	info->max_rows = options->max_rows > 0 ? options->max_rows : DEFAULT_ROWS;
+	info->max_rows = options->max_rows > 0 ? options->max_rows : HYMT_DEFAULT_ROWS;
 	info->max_samples = options->max_samples > 0 ? options->max_samples : info->max_rows;
-	info->max_context = options->max_context > 0 ? options->max_context : DEFAULT_CONTEXT;
+	info->max_context = options->max_context > 0 ? options->max_context : HYMT_DEFAULT_CONTEXT;
 	if (info->max_context > config->max_position)
 		info->max_context = config->max_position;
 	info->page_bytes = hymt_forward_page_bytes(config);

@@ -98,16 +98,14 @@ choose_stop_ids(HymtEngine *engine, HymtError *error)
 }
 
 static bool
-open_device(HymtEngine *engine, const HymtEngineOptions *options, HymtError *error)
+open_device(HymtEngine *engine, HymtError *error)
 {
-	HymtDeviceOptions device = options->device;
-
 	/* The embedding may have more rows than there are tokens; those must never be chosen. */
-	device.token_limit = hymt_tokenizer_size(engine->tokenizer);
-	if (device.token_limit > engine->model.config.vocab)
-		device.token_limit = engine->model.config.vocab;
+	engine->budget.device.token_limit = hymt_tokenizer_size(engine->tokenizer);
+	if (engine->budget.device.token_limit > engine->model.config.vocab)
+		engine->budget.device.token_limit = engine->model.config.vocab;
 	engine->ops = &hymt_device_cpu;
-	engine->device = engine->ops->open(&engine->model, &device, error);
+	engine->device = hymt_budget_open_device(&engine->budget, engine->ops, &engine->model, error);
 	return engine->device != NULL;
 }
 
@@ -270,12 +268,14 @@ open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *erro
 		!read_adapters(engine, options, error))
 		return false;
 	report(options, 95, "preparing device");
-	if (!open_device(engine, options, error))
+	if (!open_device(engine, error))
 		return false;
 	engine->scheduler = hymt_scheduler_open(engine->ops, engine->device, engine->model.config.vocab, options->trace,
 											error);
 	if (engine->scheduler == NULL)
 		return false;
+	if (engine->budget.short_of_memory)
+		hymt_scheduler_note_shortage(engine->scheduler);
 	engine->loaded = hymt_adapters_open(engine->ops, engine->device, &engine->model, engine->scheduler,
 										options->max_adapters > 0 ? options->max_adapters : HYMT_DEFAULT_ADAPTERS,
 										error);
@@ -291,10 +291,14 @@ hymt_engine_open(HymtEngine *engine, const HymtEngineOptions *options, HymtError
 	HymtModelOptions model_options = {
 		.family = options->family,
 		.progress = report_model,
-		.progress_context = (void *) options
+		.progress_context = (void *) options,
+		.check = hymt_budget_decide,
+		.check_context = &engine->budget
 	};
 
 	memset(engine, 0, sizeof(*engine));
+	engine->budget.memory = options->memory;
+	engine->budget.device = options->device;
 	if (!hymt_model_open(&engine->model, options->model_directory, &model_options, error))
 		return false;
 	if (!open_parts(engine, options, error))
@@ -404,13 +408,12 @@ cap_answer(const HymtEngine *engine, const HymtLanguage *target, size_t prompt_t
 }
 
 bool
-hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang, HymtText text,
-				   HymtText context, int max_new, const char *adapter, HymtError *error)
+hymt_engine_submit(HymtEngine *engine, const HymtTranslationRequest *wanted, HymtError *error)
 {
+	const HymtLanguage *source = find_language(engine, wanted->source_lang, error);
+	const HymtLanguage *target = source != NULL ? find_language(engine, wanted->target_lang, error) : NULL;
+	HymtPromptRequest turn = {.source = source, .target = target, .text = wanted->text, .context = wanted->context};
 	const char *directory = NULL;
-	const HymtLanguage *source = find_language(engine, source_lang, error);
-	const HymtLanguage *target = source != NULL ? find_language(engine, target_lang, error) : NULL;
-	HymtPromptRequest wanted = {.source = source, .target = target, .text = text, .context = context};
 	HymtIds		prompt = {0};
 	size_t		text_tokens = 0;
 	HymtSequenceRequest request = {0};
@@ -418,18 +421,21 @@ hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, con
 
 	if (source == NULL || target == NULL)
 		return false;
-	done = choose_adapter(engine, adapter, source, target, &directory, error) &&
-		hymt_prompt_encode(&engine->prompts, engine->tokenizer, &wanted, (size_t) context_of(engine), &prompt,
+	done = choose_adapter(engine, wanted->adapter, source, target, &directory, error) &&
+		hymt_prompt_encode(&engine->prompts, engine->tokenizer, &turn, (size_t) context_of(engine), &prompt,
 						   &text_tokens, error) &&
-		cap_answer(engine, target, prompt.count, text_tokens, max_new, &request.max_new, error);
+		cap_answer(engine, target, prompt.count, text_tokens, wanted->max_new, &request.max_new, error);
 	if (done)
 	{
-		request.id = id;
+		request.id = wanted->id;
 		request.prompt = prompt.ids;
 		request.prompt_count = (int32_t) prompt.count;
 		request.repetition_penalty = engine->model.config.repetition_penalty;
 		request.stop_ids = engine->stop_ids;
 		request.stop_count = engine->stop_count;
+		request.sampling = wanted->sampling;
+		request.stop_at_loop = true;
+		request.source_repeats = hymt_repeats_of_text(wanted->text.data, wanted->text.length);
 		done = hymt_adapters_submit(engine->loaded, &request, directory, error);
 	}
 	hymt_ids_free(&prompt);

@@ -7,6 +7,7 @@
 #define HYMT_ENGINE_H
 
 #include "adapters.h"
+#include "budget.h"
 #include "device.h"
 #include "model.h"
 #include "prompts.h"
@@ -18,6 +19,7 @@ typedef struct HymtEngineOptions
 	const char *model_directory;
 	HymtFamily	family;			/* UNKNOWN: the model's own */
 	HymtDeviceOptions device;
+	int64_t		memory;			/* bytes that it may use; 0: what the machine has */
 	FILE	   *trace;
 	const char *adapters;		/* list of adapter_list.h, which goes before that of hymt.json; NULL: none */
 	const char *adapter;		/* directory of the one for all languages; NULL: as those lists say */
@@ -38,6 +40,7 @@ typedef struct HymtNotedAdapter
 typedef struct HymtEngine
 {
 	HymtModel	model;
+	HymtBudget	budget;
 	HymtTokenizer *tokenizer;
 	HymtPrompts prompts;
 	const HymtDeviceOps *ops;
@@ -62,17 +65,25 @@ extern void hymt_engine_close(HymtEngine *engine);
  */
 extern const HymtLanguage *hymt_engine_language(const HymtEngine *engine, const char *code, HymtError *error);
 
+/* A text to be translated. Everything in it is the caller's, and needed only during the call that takes it. */
+typedef struct HymtTranslationRequest
+{
+	uint64_t	id;				/* comes back in the answer */
+	const char *source_lang;	/* canonical codes */
+	const char *target_lang;
+	HymtText	text;
+	HymtText	context;		/* not translated; data NULL: none */
+	int			max_new;		/* 0: max(64, ratio of the target language × tokens of the text) */
+	HymtSampling sampling;		/* zeroed: the likeliest token each time */
+	const char *adapter;		/* name of one in options.adapters; NULL or empty: that of the languages */
+} HymtTranslationRequest;
+
 /*
- * Start a translation. `id` comes back in the answer; the codes must be canonical. Fails with LANGUAGE, TOO_LONG (never
- * a cut), BAD_TEXT, NO_MEMORY, UNSUPPORTED (the model has no prompt with a context), ADAPTER (that of the languages
- * cannot be used), INTERNAL (a pattern of the tokenizer gave up on the text).
- * context: not translated; data NULL: none. adapter: the name of one in options.adapters; NULL or empty: that of the
- * languages.
- * max_new 0: max(64, ratio of the target language × tokens of the text), at most what the context leaves, which must be
- * at least 16.
+ * Start a translation. Fails with LANGUAGE, TOO_LONG (never a cut), BAD_TEXT, NO_MEMORY, UNSUPPORTED (the model has no
+ * prompt with a context), ADAPTER (that of the languages cannot be used), INTERNAL (a pattern of the tokenizer gave up on
+ * the text). The answer has at most the tokens that the context leaves, which must be at least 16.
  */
-extern bool hymt_engine_submit(HymtEngine *engine, uint64_t id, const char *source_lang, const char *target_lang,
-							   HymtText text, HymtText context, int max_new, const char *adapter, HymtError *error);
+extern bool hymt_engine_submit(HymtEngine *engine, const HymtTranslationRequest *wanted, HymtError *error);
 
 typedef struct HymtTranslation
 {

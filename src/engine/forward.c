@@ -16,6 +16,7 @@
 
 #include "forward.h"
 #include "machine.h"
+#include "sampling.h"
 
 #define ROWS_PER_ITEM 4			/* of regions that treat rows one by one */
 #define HEAD_COLUMNS 64			/* logits per item; one word of the set of seen ids */
@@ -65,13 +66,19 @@ struct HymtForward
 	float	   *panels;			/* per thread */
 	float	   *scores;			/* per thread [heads / kv_heads][score_stride] */
 	float	   *some_logits;	/* per thread [max_samples][HEAD_COLUMNS] */
+	int32_t    *logit_row;		/* [max_samples]: row of the output's logits, -1: none wanted */
+	float	   *draw_floats;	/* per thread [2][vocab_stride] */
+	int32_t    *draw_ids;		/* per thread [vocab_stride] */
+	size_t		vocab_stride;
 
 	struct
 	{
 		void	   *memory;
 		size_t		bytes;
-	}			allocated[20];
+	}			allocated[24];
 	int			allocated_count;
+	bool		measuring;		/* take() only adds up */
+	int64_t		bytes;			/* taken */
 
 	/* The step under way. */
 	const HymtPlan *plan;
@@ -416,6 +423,23 @@ attend(HymtForward *forward)
 	hymt_pool_run(forward->pool, forward->plan->row_count * forward->config->kv_heads, work_attend, forward);
 }
 
+/* --- pages ------------------------------------------------------------------------------------------------------- */
+
+/* An item is a layer. Copies may follow from one another, so each layer's are made in order. */
+static void
+work_copy(void *context, int item, int thread)
+{
+	HymtForward *forward = context;
+	const HymtPlan *plan = forward->plan;
+	size_t		floats = forward->page_floats / (size_t) forward->config->layers;
+
+	(void) thread;
+	for (int i = 0; i < plan->copy_count; i++)
+		memcpy(forward->kv + (size_t) plan->copies[i].to * forward->page_floats + (size_t) item * floats,
+			   forward->kv + (size_t) plan->copies[i].from * forward->page_floats + (size_t) item * floats,
+			   floats * sizeof(float));
+}
+
 /* --- logits and tokens ------------------------------------------------------------------------------------------- */
 
 static void
@@ -484,6 +508,12 @@ best_of(const float *logits, int32_t first, int count, int32_t token_limit)
 	return best;
 }
 
+static bool
+is_drawn(const HymtSample *sample)
+{
+	return (sample->flags & HYMT_SAMPLE_TOKEN) != 0 && sample->temperature > 0.0f;
+}
+
 static void
 work_logits(void *context, int item, int thread)
 {
@@ -493,7 +523,6 @@ work_logits(void *context, int item, int thread)
 	int32_t		first = item * HEAD_COLUMNS;
 	int32_t		count = vocab - first < HEAD_COLUMNS ? vocab - first : HEAD_COLUMNS;
 	float	   *logits = forward->some_logits + (size_t) thread * (size_t) forward->limits.max_samples * HEAD_COLUMNS;
-	size_t		logit_row = 0;
 
 	forward->kernels->matmul(&(HymtMatmul) {
 		.out = logits,
@@ -510,10 +539,10 @@ work_logits(void *context, int item, int thread)
 	{
 		const HymtSample *sample = &plan->samples[s];
 
-		if (sample->flags & HYMT_SAMPLE_LOGITS)
-			memcpy(forward->output->logits + logit_row++ * (size_t) vocab + first, logits,
+		if (forward->logit_row[s] >= 0)
+			memcpy(forward->output->logits + (size_t) forward->logit_row[s] * (size_t) vocab + first, logits,
 				   (size_t) count * sizeof(float));
-		if (sample->flags & HYMT_SAMPLE_TOKEN)
+		if ((sample->flags & HYMT_SAMPLE_TOKEN) && !is_drawn(sample))
 		{
 			penalize(logits, forward->seen[(size_t) s * forward->seen_words + (size_t) item], sample->penalty);
 			forward->best[(size_t) item * (size_t) forward->limits.max_samples + (size_t) s] =
@@ -539,25 +568,71 @@ choose_token(const HymtForward *forward, int sample)
 	return best.id;
 }
 
+/* An item is a sample; those whose token is not drawn have theirs. */
+static void
+work_draw(void *context, int item, int thread)
+{
+	HymtForward *forward = context;
+	const HymtSample *sample = &forward->plan->samples[item];
+	const uint64_t *seen = forward->seen + (size_t) item * forward->seen_words;
+	int32_t		vocab = forward->config->vocab;
+	HymtDrawScratch scratch = {
+		.scaled = forward->draw_floats + (size_t) thread * 2 * forward->vocab_stride,
+		.weights = forward->draw_floats + ((size_t) thread * 2 + 1) * forward->vocab_stride,
+		.ids = forward->draw_ids + (size_t) thread * forward->vocab_stride,
+	};
+
+	if (!is_drawn(sample))
+		return;
+	forward->output->tokens[item] = HYMT_TOKEN_NAN;
+	memcpy(scratch.scaled, forward->output->logits + (size_t) forward->logit_row[item] * (size_t) vocab,
+		   (size_t) vocab * sizeof(float));
+	for (int32_t i = 0; i < vocab; i++)
+		if (isnan(scratch.scaled[i]))
+			return;
+	for (int i = 0; i < forward->head_items; i++)
+		penalize(scratch.scaled + i * HEAD_COLUMNS, seen[i], sample->penalty);
+	forward->output->tokens[item] = hymt_draw_token(forward->kernels, &scratch, forward->limits.token_limit, sample);
+}
+
+/* Rows of logits that the plan wants come first, in order; those that tokens are only drawn from stand behind them. */
+static bool
+place_logits(HymtForward *forward)
+{
+	const HymtPlan *plan = forward->plan;
+	int32_t		rows = 0;
+
+	for (int s = 0; s < plan->sample_count; s++)
+		forward->logit_row[s] = (plan->samples[s].flags & HYMT_SAMPLE_LOGITS) ? rows++ : -1;
+	forward->output->logit_rows = rows;
+	for (int s = 0; s < plan->sample_count; s++)
+		if (forward->logit_row[s] < 0 && is_drawn(&plan->samples[s]))
+			forward->logit_row[s] = rows++;
+	for (int s = 0; s < plan->sample_count; s++)
+		if (is_drawn(&plan->samples[s]))
+			return true;
+	return false;
+}
+
 static void
 sample_rows(HymtForward *forward)
 {
 	const HymtPlan *plan = forward->plan;
+	bool		some_drawn = place_logits(forward);
 
-	forward->output->logit_rows = 0;
 	if (plan->sample_count == 0)
 		return;
 	for_rows(forward, plan->sample_count, row_pick, NULL);
 	for (int s = 0; s < plan->sample_count; s++)
 		set_seen(forward, s, true);
 	hymt_pool_run(forward->pool, forward->head_items, work_logits, forward);
+	if (some_drawn)
+		hymt_pool_run(forward->pool, plan->sample_count, work_draw, forward);
 	for (int s = 0; s < plan->sample_count; s++)
 	{
 		set_seen(forward, s, false);
-		if (plan->samples[s].flags & HYMT_SAMPLE_TOKEN)
+		if ((plan->samples[s].flags & HYMT_SAMPLE_TOKEN) && !is_drawn(&plan->samples[s]))
 			forward->output->tokens[s] = choose_token(forward, s);
-		if (plan->samples[s].flags & HYMT_SAMPLE_LOGITS)
-			forward->output->logit_rows++;
 	}
 }
 
@@ -572,6 +647,8 @@ hymt_forward_run(HymtForward *forward, const HymtPlan *plan, const int32_t *toke
 	forward->tokens = tokens;
 	forward->output = output;
 
+	if (plan->copy_count > 0)
+		hymt_pool_run(forward->pool, forward->config->layers, work_copy, forward);
 	for_rows(forward, rows, row_embed, NULL);
 	for (int i = 0; i < forward->config->layers; i++)
 	{
@@ -613,8 +690,10 @@ take(HymtForward *forward, size_t count, size_t element)
 	size_t		bytes;
 	void	   *memory;
 
-	if (__builtin_mul_overflow(count, element, &bytes))
+	if (__builtin_mul_overflow(count, element, &bytes) || __builtin_add_overflow(forward->bytes, bytes, &forward->bytes))
 		return NULL;
+	if (forward->measuring)
+		return forward;
 	memory = hymt_lazy_alloc(bytes);
 	if (memory != NULL)
 	{
@@ -650,7 +729,10 @@ take_all(HymtForward *forward)
 		(forward->panels = take(forward, threads * forward->panel_floats, f)) != NULL &&
 		(forward->scores = take(forward, threads * (size_t) (config->heads / config->kv_heads),
 								forward->score_stride * f)) != NULL &&
-		(forward->some_logits = take(forward, threads * samples * HEAD_COLUMNS, f)) != NULL;
+		(forward->some_logits = take(forward, threads * samples * HEAD_COLUMNS, f)) != NULL &&
+		(forward->logit_row = take(forward, samples, sizeof(int32_t))) != NULL &&
+		(forward->draw_floats = take(forward, threads * 2 * forward->vocab_stride, f)) != NULL &&
+		(forward->draw_ids = take(forward, threads * forward->vocab_stride, sizeof(int32_t))) != NULL;
 }
 
 /* The pair (i, i + head_dim / 2) turns by position * frequency. */
@@ -679,22 +761,10 @@ larger(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-HymtForward *
-hymt_forward_open(const HymtModel *model, const HymtKernels *kernels, HymtPool *pool,
-				  const HymtForwardLimits *limits, HymtError *error)
+static void
+set_sizes(HymtForward *forward, const HymtConfig *config, const HymtForwardLimits *limits)
 {
-	const HymtConfig *config = &model->config;
-	HymtForward *forward = calloc(1, sizeof(*forward));
-
-	if (forward == NULL)
-	{
-		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
-		return NULL;
-	}
-	forward->model = model;
 	forward->config = config;
-	forward->kernels = kernels;
-	forward->pool = pool;
 	forward->limits = *limits;
 	forward->q_width = config->heads * config->head_dim;
 	forward->kv_width = config->kv_heads * config->head_dim;
@@ -710,7 +780,35 @@ hymt_forward_open(const HymtModel *model, const HymtKernels *kernels, HymtPool *
 													  larger(forward->q_width, HYMT_MAX_RANK)));
 	forward->head_items = (config->vocab + HEAD_COLUMNS - 1) / HEAD_COLUMNS;
 	forward->seen_words = (size_t) forward->head_items;
+	forward->vocab_stride = (size_t) hymt_round_lanes(config->vocab);
+}
 
+int64_t
+hymt_forward_bytes(const HymtConfig *config, const HymtForwardLimits *limits)
+{
+	HymtForward measure = {.measuring = true};
+
+	set_sizes(&measure, config, limits);
+	measure.limits.page_count = 0;
+	return take_all(&measure) ? measure.bytes : INT64_MAX / 4;
+}
+
+HymtForward *
+hymt_forward_open(const HymtModel *model, const HymtKernels *kernels, HymtPool *pool,
+				  const HymtForwardLimits *limits, HymtError *error)
+{
+	const HymtConfig *config = &model->config;
+	HymtForward *forward = calloc(1, sizeof(*forward));
+
+	if (forward == NULL)
+	{
+		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
+		return NULL;
+	}
+	forward->model = model;
+	forward->kernels = kernels;
+	forward->pool = pool;
+	set_sizes(forward, config, limits);
 	if (!take_all(forward))
 	{
 		hymt_forward_close(forward);

@@ -37,6 +37,9 @@ typedef struct HymtForwardOutput
 /* Bytes of KV memory per page of HYMT_PAGE_TOKENS positions. */
 extern int64_t hymt_forward_page_bytes(const HymtConfig *config);
 
+/* Bytes that a forward pass with these limits takes beside its pages. */
+extern int64_t hymt_forward_bytes(const HymtConfig *config, const HymtForwardLimits *limits);
+
 /* Takes all memory that steps need, KV pages included; model, kernels and pool must outlive it. Fails with NO_MEMORY. */
 extern HymtForward *hymt_forward_open(const HymtModel *model, const HymtKernels *kernels, HymtPool *pool,
 									  const HymtForwardLimits *limits, HymtError *error);

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "machine.h"
+#include "shortage.h"
 
 #define CGROUP_ROOT "/sys/fs/cgroup"
 
@@ -226,9 +227,12 @@ hymt_machine_memory(void)
 void *
 hymt_lazy_alloc(size_t bytes)
 {
-	void	   *memory = mmap(NULL, bytes > 0 ? bytes : 1, PROT_READ | PROT_WRITE,
-							  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	void	   *memory;
 
+	if (hymt_shortage_fails())
+		return NULL;
+	memory = mmap(NULL, bytes > 0 ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+				  0);
 	return memory == MAP_FAILED ? NULL : memory;
 }
 

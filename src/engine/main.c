@@ -3,12 +3,15 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cmd.h"
+#include "shortage.h"
 
 typedef struct Command
 {
@@ -84,6 +87,8 @@ main(int argc, char **argv)
 {
 	int			code;
 
+	hymt_shortage_start();
+	json_set_alloc_funcs(malloc, free);	/* counted like the engine's own */
 	if (!fill_descriptors())
 		return 1;				/* there may be no place to say so */
 	/* A reader that went away is an error like any other, to be said and returned. */

@@ -285,6 +285,8 @@ load(HymtModel *model, HymtModelTexts *texts, const HymtModelOptions *options, H
 	report(options, PERCENT_FINGERPRINT, "computing fingerprint");
 	if (!hymt_fingerprint(model, texts, error))
 		return false;
+	if (options->check != NULL && !options->check(options->check_context, model, error))
+		return false;
 	if (options->progress != NULL && !hymt_weights_read_ahead(model, options, PERCENT_WEIGHTS, error))
 		return false;
 	report(options, 100, "model loaded");

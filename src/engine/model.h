@@ -148,6 +148,9 @@ typedef struct HymtModelOptions
 	HymtFamily	family;			/* overrides what the files say, unless hymt.json says it */
 	HymtProgress progress;		/* when set, the weights are also read from disk while opening */
 	void	   *progress_context;
+	/* Called when everything but the weights has been read; false, with the error set, ends the opening. May be NULL. */
+	bool		(*check) (void *context, const HymtModel *model, HymtError *error);
+	void	   *check_context;
 } HymtModelOptions;
 
 /*

@@ -21,6 +21,8 @@ static const char common_help[] =
 "  --threads N           default: what the affinity mask and the cgroup allow\n"
 "  --isa ISA             scalar, avx2, avx512 or auto (the default: the best this machine has)\n"
 "  --max-context N       longest prompt and answer together, in tokens (default: 8192 or the model's own limit)\n"
+"  --memory SIZE         bytes that the engine may use, weights included, or a number with k, M or G behind it\n"
+"                        (default: what the system and the cgroup have available)\n"
 "  --trace FILE          write one JSON line per step with the rows computed in it\n"
 "  --help\n";
 
@@ -32,6 +34,7 @@ enum
 	OPTION_THREADS,
 	OPTION_ISA,
 	OPTION_MAX_CONTEXT,
+	OPTION_MEMORY,
 	OPTION_TRACE,
 	OPTION_HELP,
 	OPTION_OWN					/* + index into the command's own list */
@@ -45,6 +48,7 @@ static const struct option common_options[] = {
 	{"threads", required_argument, NULL, OPTION_THREADS},
 	{"isa", required_argument, NULL, OPTION_ISA},
 	{"max-context", required_argument, NULL, OPTION_MAX_CONTEXT},
+	{"memory", required_argument, NULL, OPTION_MEMORY},
 	{"trace", required_argument, NULL, OPTION_TRACE},
 	{"help", no_argument, NULL, OPTION_HELP},
 };
@@ -118,6 +122,36 @@ set_isa(HymtOptions *options, const char *value)
 	return true;
 }
 
+/* A number of bytes, or of the units k, M, G (powers of 1024). */
+static bool
+set_memory(HymtOptions *options, const char *value)
+{
+	static const char units[] = "kMG";
+	size_t		length = strlen(value);
+	const char *unit = length > 1 ? strchr(units, value[length - 1]) : NULL;
+	int			shift = unit != NULL ? 10 * (int) (unit - units + 1) : 0;
+	char		digits[32];
+	char	   *end;
+	long long	number;
+
+	if (unit != NULL)
+		length--;
+	if (length < sizeof(digits))
+	{
+		memcpy(digits, value, length);
+		digits[length] = '\0';
+		errno = 0;
+		number = strtoll(digits, &end, 10);
+		if (end != digits && *end == '\0' && errno == 0 && number >= 1 && number <= (INT64_MAX >> 8) >> shift)
+		{
+			options->memory = (int64_t) number << shift;
+			return true;
+		}
+	}
+	hymt_complain("--memory: \"%s\" is no size, such as 3000000000, 3000M or 3G", value);
+	return false;
+}
+
 static bool
 set_common(HymtOptions *options, int option, const char *value, const char **trace)
 {
@@ -147,6 +181,8 @@ set_common(HymtOptions *options, int option, const char *value, const char **tra
 				return false;
 			options->device.max_context = (int32_t) number;
 			return true;
+		case OPTION_MEMORY:
+			return set_memory(options, value);
 		case OPTION_TRACE:
 			*trace = value;
 			return true;

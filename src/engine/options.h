@@ -15,6 +15,7 @@ typedef struct HymtOptions
 	const char *model;			/* --model, never NULL after parsing */
 	HymtFamily	family;			/* --family, --prompt-family; UNKNOWN: what the model says */
 	HymtDeviceOptions device;	/* --threads, --isa, --max-context */
+	int64_t		memory;			/* --memory, in bytes; 0: what the machine has */
 	FILE	   *trace;			/* --trace, or NULL */
 } HymtOptions;
 

@@ -1,28 +1,26 @@
 /*
  * scheduler.c: continuous batching over paged KV memory.
  *
- * Runs in the engine, in one thread. Owns the requests, the step plans and the book-keeping of KV pages; it may not
- * look at weights, texts or files, and blocks only where it was told to wait for the device.
+ * Runs in the engine, in one thread. Owns the requests, from submission to their answers, and who has pages; what a step
+ * computes is decided in step_plan.c, which pages hold what in prefix_cache.c. It may not look at weights, texts or
+ * files, and blocks only where it was told to wait for the device.
  *
  * Each call of hymt_scheduler_run() fetches the step under way, gives every sequence its token, retires those that are
- * finished, admits waiting ones in the order of their arrival, and submits the next step: first one row for each
- * sequence that is decoding, then as many prompt rows as fit, packed one behind the other and cut into chunks where a
- * prompt is longer than the room. So a request joins the very next step, and a sequence that ends makes room in the
- * step after.
+ * finished, gives a page to those that need one more, admits waiting ones in the order of their arrival, and submits the
+ * next step. So a request joins the very next step, and a sequence that ends makes room in the step after.
  *
- * Where not all prompts fit, the prompt that was admitted first gets half of the rows, so that it always goes on; the
- * other half goes to those that need the fewest rows to be complete, so that short texts need not wait for long ones.
- *
- * Admission reserves all pages a sequence can ever need, for its prompt and max_new. That wastes pages where answers
- * stay short, but a sequence that runs never has to stop for want of memory: this version does not preempt. A
- * sequence never needs more than the context, and the device has pages for one whole context at least: whoever is first
- * in the queue is admitted at the latest when all others have ended.
+ * A sequence is admitted when there are pages for its tokens and one for each sequence that runs and may grow, and takes
+ * further ones as its answer does. When none is left, not even one that nobody uses, the sequence admitted last loses all of its
+ * pages and goes back to the head of the queue; its tokens are computed again, with the same result, as it does not
+ * matter in which step a position is computed. A sequence never needs more than the context, and the device has pages
+ * for one whole context at least: the oldest always goes on.
  *
  * One plan is under way at a time, also on a device that could run ahead (info.run_ahead > 0).
  *
  * Trace: one JSON object a line and step, written when the step's result has come:
- *   {"step":7,"rows":[{"id":3,"token":17,"pos":40,"sample":true},…],"seconds":0.00213}
- * `id` is the caller's; "sample" stands only at rows whose logits are wanted.
+ *   {"step":7,"rows":[{"id":3,"token":17,"pos":40,"sample":true},…],"copies":[{"from":5,"to":9,"count":3}],
+ *    "seconds":0.00213}
+ * `id` is the caller's; "sample" stands only at rows whose logits are wanted, "copies" only where pages were copied.
  */
 #include "scheduler.h"
 
@@ -31,61 +29,20 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "kv_pages.h"
+#include "pace.h"
+#include "prefix_cache.h"
+#include "sequence.h"
+#include "shortage.h"
+#include "step_plan.h"
 
 /*
- * A step should end within a quarter of a second, because cancellation, new requests and the worker's watch on the
- * engine all wait for its end. Prompt rows are what makes steps long, so only their number adapts.
+ * Pages that nobody uses are remembered up to so many bytes, or up to so many pages where that is more. Beyond that they would
+ * be touched in vain: what is hot are the instructions, a page or two for each language.
  */
-#define STEP_SECONDS_MAX 0.25
-#define PROMPT_ROWS_MIN 16
-#define PROMPT_ROWS_START 32	/* until the first steps have told how fast the device is */
-
-typedef struct Sequence
-{
-	struct Sequence *next;
-	uint64_t	id;
-	int32_t    *tokens;			/* [prompt_count + max_new]: the prompt, then the answer */
-	int32_t		prompt_count;
-	int32_t		max_new;
-	int32_t		answer_count;
-	int32_t		computed;		/* positions whose keys and values are in the pages */
-	int32_t		share;			/* prompt rows that it gets in the plan that is being built */
-	float		penalty;
-	const int32_t *stop_ids;	/* caller's */
-	int			stop_count;
-	int32_t    *pages;			/* [page_count], allotted while running */
-	int32_t		page_count;
-	int32_t    *seen;			/* distinct ids so far, only with a penalty */
-	int32_t		seen_count;
-	uint8_t    *seen_bits;		/* one bit per id of the vocabulary */
-	float	   *last_logits;	/* [vocab], when wanted */
-	int32_t    *argmax;			/* [prompt_count], when wanted */
-	int32_t		adapter;
-	void		(*release_adapter) (void *context, int32_t adapter);	/* NULL: has been called, or there is none */
-	void	   *release_context;
-	bool		cancelled;		/* part of the step under way; to be dropped when that ends */
-	bool		finished;
-	HymtFailure failure;
-	HymtFinish	finish;
-} Sequence;
-
-typedef struct SequenceList
-{
-	Sequence   *first;
-	Sequence   *last;
-	int32_t		count;
-} SequenceList;
-
-/* What a sample of the plan is for. */
-typedef struct SampleUse
-{
-	Sequence   *sequence;
-	int32_t		position;
-	bool		is_argmax;		/* the sampled token answers want_argmax */
-	bool		is_answer;		/* the sampled token is the next token of the answer */
-} SampleUse;
+#define REMEMBERED_BYTES (INT64_C(128) << 20)
+#define REMEMBERED_PAGES_MIN 64
 
 struct HymtScheduler
 {
@@ -93,105 +50,44 @@ struct HymtScheduler
 	HymtDevice *device;
 	int			vocab;
 	FILE	   *trace;
-	int32_t		max_rows;
-	int32_t		max_samples;
-	int32_t		max_running;
+	double		(*clock) (void);
 	int32_t		max_context;
-	int32_t		prompt_rows_limit;	/* per step; adapts between PROMPT_ROWS_MIN and max_rows */
+	HymtPace	pace;
 
-	HymtPages	pages;
-	SequenceList waiting;
-	SequenceList running;		/* in order of admission */
-	SequenceList finished;
-	Sequence   *handed;			/* the answer given last; its memory is the caller's until the next call */
+	HymtPrefixCache cache;
+	HymtSequenceList waiting;
+	HymtSequenceList running;	/* in order of admission */
+	HymtSequenceList finished;
+	HymtSequence *handed;		/* the answer given last; its memory is the caller's until the next call */
 
-	bool		under_way;		/* the plan below is with the device */
-	HymtPlan	plan;
-	Sequence  **plan_members;	/* [plan.sequence_count] */
-	SampleUse  *uses;			/* [plan.sample_count] */
-	int32_t		plan_prompt_rows;
-	bool		plan_was_limited;	/* more prompt rows were waiting than prompt_rows_limit let in */
+	bool		small_device;	/* hymt_scheduler_note_shortage() was called */
+	bool		is_short;		/* memory is, in this step */
+	bool		under_way;		/* the plan is with the device */
+	HymtStepPlan step;
 
 	HymtSchedulerStats stats;
 };
 
-/* --- lists and sequences ---------------------------------------------------------------------------------------- */
-
-static void
-list_append(SequenceList *list, Sequence *sequence)
+static double
+monotonic_seconds(void)
 {
-	sequence->next = NULL;
-	if (list->last != NULL)
-		list->last->next = sequence;
-	else
-		list->first = sequence;
-	list->last = sequence;
-	list->count++;
-}
+	struct timespec now;
 
-static Sequence *
-list_take_first(SequenceList *list)
-{
-	Sequence   *sequence = list->first;
-
-	if (sequence == NULL)
-		return NULL;
-	list->first = sequence->next;
-	if (list->first == NULL)
-		list->last = NULL;
-	list->count--;
-	return sequence;
-}
-
-/* The sequence is in no plan, and will not be. */
-static void
-release_adapter(Sequence *sequence)
-{
-	if (sequence->release_adapter != NULL)
-		sequence->release_adapter(sequence->release_context, sequence->adapter);
-	sequence->release_adapter = NULL;
-}
-
-static void
-sequence_free(Sequence *sequence)
-{
-	if (sequence == NULL)
-		return;
-	release_adapter(sequence);
-	free(sequence->tokens);
-	free(sequence->pages);
-	free(sequence->seen);
-	free(sequence->seen_bits);
-	free(sequence->last_logits);
-	free(sequence->argmax);
-	free(sequence);
-}
-
-static void
-list_free(SequenceList *list)
-{
-	Sequence   *sequence;
-
-	while ((sequence = list_take_first(list)) != NULL)
-		sequence_free(sequence);
-}
-
-static void
-see(Sequence *sequence, int32_t id)
-{
-	if (sequence->seen == NULL || (sequence->seen_bits[id / 8] & (1u << (id % 8))) != 0)
-		return;
-	sequence->seen_bits[id / 8] |= (uint8_t) (1u << (id % 8));
-	sequence->seen[sequence->seen_count++] = id;
-}
-
-static bool
-is_decoding(const Sequence *sequence)
-{
-	return sequence->computed >= sequence->prompt_count;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double) now.tv_sec + 1e-9 * (double) now.tv_nsec;
 }
 
 /* --- opening and closing ---------------------------------------------------------------------------------------- */
+
+static int32_t
+remembered_pages(const HymtDeviceInfo *info)
+{
+	int64_t		pages = REMEMBERED_BYTES / info->page_bytes;
+
+	if (pages < REMEMBERED_PAGES_MIN)
+		pages = REMEMBERED_PAGES_MIN;
+	return pages < info->page_count ? (int32_t) pages : info->page_count;
+}
 
 HymtScheduler *
 hymt_scheduler_open(const HymtDeviceOps *ops, HymtDevice *device, int vocab, FILE *trace, HymtError *error)
@@ -208,23 +104,13 @@ hymt_scheduler_open(const HymtDeviceOps *ops, HymtDevice *device, int vocab, FIL
 	scheduler->device = device;
 	scheduler->vocab = vocab;
 	scheduler->trace = trace;
-	scheduler->max_rows = info->max_rows;
-	scheduler->max_samples = info->max_samples;
-	/* Every running sequence must find a row and a sample in each step. */
-	scheduler->max_running = info->max_rows < info->max_samples ? info->max_rows : info->max_samples;
-	scheduler->prompt_rows_limit = info->max_rows < PROMPT_ROWS_START ? info->max_rows : PROMPT_ROWS_START;
+	scheduler->clock = monotonic_seconds;
 	scheduler->max_context = info->max_context;
 	if ((int64_t) info->page_count * HYMT_PAGE_TOKENS < info->max_context)
 		scheduler->max_context = info->page_count * HYMT_PAGE_TOKENS;
-
-	scheduler->plan.rows = calloc((size_t) scheduler->max_rows, sizeof(HymtRow));
-	scheduler->plan.sequences = calloc((size_t) scheduler->max_running, sizeof(HymtPlanSequence));
-	scheduler->plan.samples = calloc((size_t) scheduler->max_samples, sizeof(HymtSample));
-	scheduler->plan_members = calloc((size_t) scheduler->max_running, sizeof(Sequence *));
-	scheduler->uses = calloc((size_t) scheduler->max_samples, sizeof(SampleUse));
-	if (scheduler->plan.rows == NULL || scheduler->plan.sequences == NULL || scheduler->plan.samples == NULL ||
-		scheduler->plan_members == NULL || scheduler->uses == NULL ||
-		!hymt_pages_init(&scheduler->pages, info->page_count))
+	hymt_pace_init(&scheduler->pace, info->max_rows);
+	if (!hymt_step_plan_init(&scheduler->step, info->max_rows, info->max_samples) ||
+		!hymt_prefix_init(&scheduler->cache, info->page_count, remembered_pages(info)))
 	{
 		hymt_scheduler_close(scheduler);
 		hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
@@ -245,17 +131,33 @@ hymt_scheduler_close(HymtScheduler *scheduler)
 		/* The device reads the plan's memory until its result has been fetched. */
 		scheduler->ops->poll(scheduler->device, true, &result);
 	}
-	list_free(&scheduler->waiting);
-	list_free(&scheduler->running);
-	list_free(&scheduler->finished);
-	sequence_free(scheduler->handed);
-	hymt_pages_destroy(&scheduler->pages);
-	free(scheduler->plan.rows);
-	free(scheduler->plan.sequences);
-	free(scheduler->plan.samples);
-	free(scheduler->plan_members);
-	free(scheduler->uses);
+	hymt_sequences_free(&scheduler->waiting);
+	hymt_sequences_free(&scheduler->running);
+	hymt_sequences_free(&scheduler->finished);
+	hymt_sequence_free(scheduler->handed);
+	hymt_prefix_destroy(&scheduler->cache);
+	hymt_step_plan_destroy(&scheduler->step);
 	free(scheduler);
+}
+
+void
+hymt_scheduler_set_clock(HymtScheduler *scheduler, double (*clock) (void))
+{
+	scheduler->clock = clock;
+}
+
+void
+hymt_scheduler_note_shortage(HymtScheduler *scheduler)
+{
+	scheduler->small_device = true;
+}
+
+void
+hymt_scheduler_stats(const HymtScheduler *scheduler, HymtSchedulerStats *stats)
+{
+	*stats = scheduler->stats;
+	stats->running = scheduler->running.count;
+	stats->waiting = scheduler->waiting.count;
 }
 
 /* --- requests --------------------------------------------------------------------------------------------------- */
@@ -263,8 +165,20 @@ hymt_scheduler_close(HymtScheduler *scheduler)
 static void
 forget_handed(HymtScheduler *scheduler)
 {
-	sequence_free(scheduler->handed);
+	hymt_sequence_free(scheduler->handed);
 	scheduler->handed = NULL;
+}
+
+static bool
+check_sampling(const HymtSampling *sampling, HymtError *error)
+{
+	if (!(sampling->temperature >= 0) || !isfinite(sampling->temperature))
+		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "the temperature must be a number from 0");
+	if (sampling->top_k < 0)
+		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "top_k must be an integer from 0");
+	if (!(sampling->top_p >= 0 && sampling->top_p <= 1))
+		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "top_p must be a number from 0 to 1");
+	return true;
 }
 
 static bool
@@ -276,6 +190,8 @@ check_request(const HymtScheduler *scheduler, const HymtSequenceRequest *request
 		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "the number of new tokens is negative");
 	if (!(request->repetition_penalty > 0) || !isfinite(request->repetition_penalty))
 		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "the repetition penalty must be a positive number");
+	if (!check_sampling(&request->sampling, error))
+		return false;
 	for (int32_t i = 0; i < request->prompt_count; i++)
 		if (request->prompt[i] < 0 || request->prompt[i] >= scheduler->vocab)
 			return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "token id %d is not in 0 ... %d",
@@ -290,98 +206,30 @@ check_request(const HymtScheduler *scheduler, const HymtSequenceRequest *request
 bool
 hymt_scheduler_submit(HymtScheduler *scheduler, const HymtSequenceRequest *request, HymtError *error)
 {
-	Sequence   *sequence;
-	int32_t		total;
-	bool		enough = true;
+	HymtSequence *sequence;
 
 	forget_handed(scheduler);
 	if (!check_request(scheduler, request, error))
 		return false;
-
-	sequence = calloc(1, sizeof(*sequence));
+	sequence = hymt_sequence_new(request, scheduler->vocab);
 	if (sequence == NULL)
 		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
-	total = request->prompt_count + request->max_new;
-	sequence->id = request->id;
-	sequence->prompt_count = request->prompt_count;
-	sequence->max_new = request->max_new;
-	sequence->penalty = request->repetition_penalty;
-	sequence->stop_ids = request->stop_ids;
-	sequence->stop_count = request->stop_count;
-	/* The last token of the answer is never fed back, so it needs no place. */
-	sequence->page_count = (total - (request->max_new > 0 ? 1 : 0) + HYMT_PAGE_TOKENS - 1) / HYMT_PAGE_TOKENS;
-
-	/* All memory is taken here, so that nothing can fail while the sequence runs. */
-	sequence->tokens = malloc(sizeof(int32_t) * (size_t) total);
-	sequence->pages = malloc(sizeof(int32_t) * (size_t) sequence->page_count);
-	enough = sequence->tokens != NULL && sequence->pages != NULL;
-	if (request->repetition_penalty != 1)
-	{
-		sequence->seen = malloc(sizeof(int32_t) * (size_t) (total < scheduler->vocab ? total : scheduler->vocab));
-		sequence->seen_bits = calloc((size_t) scheduler->vocab / 8 + 1, 1);
-		enough = enough && sequence->seen != NULL && sequence->seen_bits != NULL;
-	}
-	if (request->want_last_logits)
-	{
-		sequence->last_logits = malloc(sizeof(float) * (size_t) scheduler->vocab);
-		enough = enough && sequence->last_logits != NULL;
-	}
-	if (request->want_argmax)
-	{
-		sequence->argmax = malloc(sizeof(int32_t) * (size_t) request->prompt_count);
-		enough = enough && sequence->argmax != NULL;
-	}
-	if (!enough)
-	{
-		sequence_free(sequence);
-		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "out of memory");
-	}
-
-	memcpy(sequence->tokens, request->prompt, sizeof(int32_t) * (size_t) request->prompt_count);
-	for (int32_t i = 0; i < request->prompt_count; i++)
-		see(sequence, request->prompt[i]);
-	/* Only now: the adapter of a request that is refused stays the caller's. */
-	sequence->adapter = request->adapter;
-	sequence->release_adapter = request->adapter != 0 ? request->release_adapter : NULL;
-	sequence->release_context = request->release_context;
-	list_append(&scheduler->waiting, sequence);
+	hymt_sequences_append(&scheduler->waiting, sequence);
 	return true;
-}
-
-/* Take the sequence with this id out of the list, or return NULL. */
-static Sequence *
-list_take_id(SequenceList *list, uint64_t id)
-{
-	Sequence   *before = NULL;
-
-	for (Sequence *sequence = list->first; sequence != NULL; before = sequence, sequence = sequence->next)
-	{
-		if (sequence->id != id)
-			continue;
-		if (before != NULL)
-			before->next = sequence->next;
-		else
-			list->first = sequence->next;
-		if (list->last == sequence)
-			list->last = before;
-		list->count--;
-		return sequence;
-	}
-	return NULL;
 }
 
 void
 hymt_scheduler_cancel(HymtScheduler *scheduler, uint64_t id)
 {
-	Sequence   *sequence;
+	HymtSequence *sequence;
 
 	forget_handed(scheduler);
-	sequence = list_take_id(&scheduler->waiting, id);
+	sequence = hymt_sequences_take_id(&scheduler->waiting, id);
 	if (sequence == NULL)
-		sequence = list_take_id(&scheduler->finished, id);
+		sequence = hymt_sequences_take_id(&scheduler->finished, id);
 	if (sequence != NULL)
 	{
-		sequence_free(sequence);
+		hymt_sequence_free(sequence);
 		return;
 	}
 	/* The device may be reading its pages and its list of seen ids: it goes when the step under way has ended. */
@@ -393,10 +241,10 @@ hymt_scheduler_cancel(HymtScheduler *scheduler, uint64_t id)
 bool
 hymt_scheduler_answer(HymtScheduler *scheduler, HymtSequenceAnswer *answer)
 {
-	Sequence   *sequence;
+	HymtSequence *sequence;
 
 	forget_handed(scheduler);
-	sequence = list_take_first(&scheduler->finished);
+	sequence = hymt_sequences_take_first(&scheduler->finished);
 	if (sequence == NULL)
 		return false;
 	scheduler->handed = sequence;
@@ -413,210 +261,163 @@ hymt_scheduler_answer(HymtScheduler *scheduler, HymtSequenceAnswer *answer)
 	return true;
 }
 
-void
-hymt_scheduler_stats(const HymtScheduler *scheduler, HymtSchedulerStats *stats)
+/* --- pages ------------------------------------------------------------------------------------------------------- */
+
+static int32_t
+pages_for(int32_t tokens)
 {
-	*stats = scheduler->stats;
-	stats->running = scheduler->running.count;
-	stats->waiting = scheduler->waiting.count;
+	return (tokens + HYMT_PAGE_TOKENS - 1) / HYMT_PAGE_TOKENS;
 }
 
-/* --- building a plan -------------------------------------------------------------------------------------------- */
+/*
+ * Tell the cache of positions computed, the first `count` of them, so that others find them. Pages turn out to be
+ * somebody else's where both have computed the same; what they hold is the same, too.
+ */
+static void
+make_known(HymtScheduler *scheduler, HymtSequence *sequence, int32_t count)
+{
+	while (sequence->known < count)
+	{
+		int32_t		index = sequence->known / HYMT_PAGE_TOKENS;
+		int32_t		first = index * HYMT_PAGE_TOKENS;
+		int32_t		held = count - first < HYMT_PAGE_TOKENS ? count - first : HYMT_PAGE_TOKENS;
+
+		sequence->pages[index] = hymt_prefix_know(&scheduler->cache, index > 0 ? sequence->pages[index - 1] :
+												  HYMT_PREFIX_ROOT(sequence->adapter), sequence->pages[index],
+												  sequence->tokens + first, held);
+		sequence->known = first + held;
+	}
+}
 
 static void
-admit(HymtScheduler *scheduler)
+give_back_pages(HymtScheduler *scheduler, HymtSequence *sequence, double now)
 {
-	while (scheduler->waiting.first != NULL && scheduler->running.count < scheduler->max_running)
-	{
-		Sequence   *sequence = scheduler->waiting.first;
+	hymt_prefix_release(&scheduler->cache, sequence->pages, sequence->page_count, now);
+	sequence->page_count = 0;
+	sequence->known = 0;
+	sequence->computed = 0;
+	sequence->begun = false;
+	sequence->copy_from = -1;
+}
 
-		if (!hymt_pages_take(&scheduler->pages, sequence->page_count, sequence->pages))
+/* Put the sequence admitted last back to the head of the queue. What it has computed stays known as long as it can. */
+static void
+preempt_youngest(HymtScheduler *scheduler, double now)
+{
+	HymtSequence *sequence = hymt_sequences_take_last(&scheduler->running);
+
+	if (sequence->begun)
+		make_known(scheduler, sequence, sequence->computed);
+	give_back_pages(scheduler, sequence, now);
+	hymt_sequences_prepend(&scheduler->waiting, sequence);
+	scheduler->stats.preemptions++;
+}
+
+/* A page for each sequence whose next token has none, the oldest first. False: somebody had to make room. */
+static bool
+grow(HymtScheduler *scheduler, double now)
+{
+	bool		enough = true;
+
+	for (HymtSequence *sequence = scheduler->running.first; sequence != NULL; sequence = sequence->next)
+		while (sequence->page_count < pages_for(hymt_sequence_token_count(sequence)))
+		{
+			HymtSequence *youngest = scheduler->running.last;
+
+			if (hymt_prefix_take(&scheduler->cache, 1, sequence->pages + sequence->page_count))
+			{
+				sequence->page_count++;
+				continue;
+			}
+			preempt_youngest(scheduler, now);
+			enough = false;
+			if (youngest == sequence)
+				return enough;	/* it was the last, too */
+		}
+	return enough;
+}
+
+/* Running sequences that may want another page. */
+static int32_t
+growing(const HymtScheduler *scheduler)
+{
+	int32_t		count = 0;
+
+	for (const HymtSequence *sequence = scheduler->running.first; sequence != NULL; sequence = sequence->next)
+		if (sequence->page_count < sequence->page_capacity)
+			count++;
+	return count;
+}
+
+/* Pages for a sequence that waits: shared ones as far as there are, the others empty. */
+static bool
+take_pages(HymtScheduler *scheduler, HymtSequence *sequence, double now)
+{
+	int32_t		wanted = pages_for(hymt_sequence_token_count(sequence));
+	int32_t		spare = growing(scheduler);
+
+	hymt_step_plan_share_pages(sequence, &scheduler->cache);
+	if (wanted - sequence->page_count + spare <= hymt_prefix_available(&scheduler->cache) &&
+		hymt_prefix_take(&scheduler->cache, wanted - sequence->page_count, sequence->pages + sequence->page_count))
+	{
+		sequence->page_count = wanted;
+		sequence->searched = UINT64_MAX;
+		return true;
+	}
+	give_back_pages(scheduler, sequence, now);
+	return false;
+}
+
+static void
+admit(HymtScheduler *scheduler, double now)
+{
+	while (scheduler->waiting.first != NULL && scheduler->running.count < scheduler->step.max_running)
+	{
+		if (!take_pages(scheduler, scheduler->waiting.first, now))
 			break;				/* nobody behind it may overtake, or a long text could wait for ever */
-		list_append(&scheduler->running, list_take_first(&scheduler->waiting));
+		hymt_sequences_append(&scheduler->running, hymt_sequences_take_first(&scheduler->waiting));
 	}
 }
 
-static int32_t
-plan_add_member(HymtScheduler *scheduler, Sequence *sequence)
-{
-	HymtPlan   *plan = &scheduler->plan;
-	HymtPlanSequence *member = &plan->sequences[plan->sequence_count];
-
-	member->pages = sequence->pages;
-	member->page_count = sequence->page_count;
-	member->adapter = sequence->adapter;
-	scheduler->plan_members[plan->sequence_count] = sequence;
-	return plan->sequence_count++;
-}
-
-/* Add the row at `position` of a sequence, with its sample where one is wanted. The caller has made sure of room. */
+/* Move ended sequences out of the running ones, and their pages back. */
 static void
-plan_add_row(HymtScheduler *scheduler, Sequence *sequence, int32_t member, int32_t position)
+retire(HymtScheduler *scheduler, double now)
 {
-	HymtPlan   *plan = &scheduler->plan;
-	HymtRow    *row = &plan->rows[plan->row_count];
-	bool		is_last = position >= sequence->prompt_count - 1;
-	bool		is_prompt = position < sequence->prompt_count;
-	SampleUse	use = {.sequence = sequence, .position = position};
-	HymtSample	sample = {.row = plan->row_count, .penalty = 1};
+	HymtSequenceList running = scheduler->running;
+	HymtSequence *sequence;
 
-	row->token = sequence->tokens[position];
-	row->previous_row = 0;
-	row->position = position;
-	row->sequence = member;
-	plan->row_count++;
-
-	use.is_argmax = is_prompt && sequence->argmax != NULL;
-	use.is_answer = is_last && sequence->max_new > 0;
-	if (use.is_argmax || use.is_answer)
-		sample.flags |= HYMT_SAMPLE_TOKEN;
-	if (is_prompt && is_last && sequence->last_logits != NULL)
-		sample.flags |= HYMT_SAMPLE_LOGITS;
-	if (use.is_answer && sequence->penalty != 1)
+	memset(&scheduler->running, 0, sizeof(scheduler->running));
+	while ((sequence = hymt_sequences_take_first(&running)) != NULL)
 	{
-		sample.penalty = sequence->penalty;
-		sample.seen = sequence->seen;
-		sample.seen_count = sequence->seen_count;
-		/* One sample gives one token, here the penalised one: the plain argmax is then taken from the logits. */
-		if (use.is_argmax)
-			sample.flags |= HYMT_SAMPLE_LOGITS;
+		if (!sequence->finished && !sequence->cancelled)
+		{
+			hymt_sequences_append(&scheduler->running, sequence);
+			continue;
+		}
+		give_back_pages(scheduler, sequence, now);
+		hymt_sequence_release_adapter(sequence);
+		if (sequence->cancelled)
+			hymt_sequence_free(sequence);
+		else
+			hymt_sequences_append(&scheduler->finished, sequence);
 	}
-	if (sample.flags == 0)
-		return;
-	plan->samples[plan->sample_count] = sample;
-	scheduler->uses[plan->sample_count] = use;
-	plan->sample_count++;
-}
-
-static bool
-row_has_sample(const Sequence *sequence, int32_t position)
-{
-	return sequence->argmax != NULL || (position == sequence->prompt_count - 1 &&
-										(sequence->max_new > 0 || sequence->last_logits != NULL));
-}
-
-/* What a plan has left for prompts while it is shared out. */
-typedef struct Room
-{
-	int32_t		rows;
-	int32_t		samples;
-} Room;
-
-static int32_t
-rows_left(const Sequence *sequence)
-{
-	return sequence->prompt_count - sequence->computed - sequence->share;
-}
-
-/* Raise a sequence's share by up to `rows`, all of which its prompt has left; returns whether there was room for all. */
-static bool
-give_rows(Room *room, Sequence *sequence, int32_t rows)
-{
-	for (int32_t i = 0; i < rows; i++)
-	{
-		int32_t		samples = row_has_sample(sequence, sequence->computed + sequence->share) ? 1 : 0;
-
-		if (room->rows < 1 || room->samples < samples)
-			return false;
-		room->rows--;
-		room->samples -= samples;
-		sequence->share++;
-	}
-	return true;
-}
-
-/* The first one admitted of those whose prompts are not complete. */
-static Sequence *
-oldest_prompt(const HymtScheduler *scheduler)
-{
-	Sequence   *sequence = scheduler->running.first;
-
-	while (sequence != NULL && is_decoding(sequence))
-		sequence = sequence->next;
-	return sequence;
-}
-
-/* The one that needs the fewest rows more, and the first one admitted of those; NULL when none needs any. */
-static Sequence *
-shortest_prompt(const HymtScheduler *scheduler)
-{
-	Sequence   *shortest = NULL;
-
-	for (Sequence *sequence = scheduler->running.first; sequence != NULL; sequence = sequence->next)
-		if (!is_decoding(sequence) && rows_left(sequence) > 0 &&
-			(shortest == NULL || rows_left(sequence) < rows_left(shortest)))
-			shortest = sequence;
-	return shortest;
-}
-
-/* Decide how many prompt rows each sequence gets; the decoding rows are in the plan already. */
-static void
-share_prompt_rows(HymtScheduler *scheduler)
-{
-	const HymtPlan *plan = &scheduler->plan;
-	Room		room = {scheduler->max_rows - plan->row_count, scheduler->max_samples - plan->sample_count};
-	bool		limited = room.rows > scheduler->prompt_rows_limit;
-	Sequence   *sequence = oldest_prompt(scheduler);
-	int32_t		half;
-
-	if (sequence == NULL)
-		return;
-	if (limited)
-		room.rows = scheduler->prompt_rows_limit;
-	half = (room.rows + 1) / 2;
-	give_rows(&room, sequence, half < rows_left(sequence) ? half : rows_left(sequence));
-	while ((sequence = shortest_prompt(scheduler)) != NULL)
-		if (!give_rows(&room, sequence, rows_left(sequence)))
-			break;
-	scheduler->plan_was_limited = limited && room.rows == 0 && sequence != NULL;
-}
-
-static void
-plan_add_prompt(HymtScheduler *scheduler, Sequence *sequence)
-{
-	int32_t		member = plan_add_member(scheduler, sequence);
-
-	for (int32_t i = 0; i < sequence->share; i++)
-		plan_add_row(scheduler, sequence, member, sequence->computed + i);
-	scheduler->plan_prompt_rows += sequence->share;
-	sequence->share = 0;
-}
-
-static void
-build_plan(HymtScheduler *scheduler)
-{
-	HymtPlan   *plan = &scheduler->plan;
-
-	plan->row_count = 0;
-	plan->sequence_count = 0;
-	plan->sample_count = 0;
-	scheduler->plan_prompt_rows = 0;
-	scheduler->plan_was_limited = false;
-
-	for (Sequence *sequence = scheduler->running.first; sequence != NULL; sequence = sequence->next)
-		if (is_decoding(sequence))
-			plan_add_row(scheduler, sequence, plan_add_member(scheduler, sequence), sequence->computed);
-	share_prompt_rows(scheduler);
-	for (Sequence *sequence = scheduler->running.first; sequence != NULL; sequence = sequence->next)
-		if (sequence->share > 0)
-			plan_add_prompt(scheduler, sequence);
-}
-
-static void
-submit_plan(HymtScheduler *scheduler)
-{
-	/* The number of a step is that of its plan, so it counts from 1. */
-	scheduler->plan.step++;
-	scheduler->ops->submit(scheduler->device, &scheduler->plan);
-	scheduler->under_way = true;
 }
 
 /* --- taking a result -------------------------------------------------------------------------------------------- */
 
 static void
+write_copies(FILE *trace, const HymtPlan *plan)
+{
+	for (int32_t i = 0; i < plan->copy_count; i++)
+		fprintf(trace, "%s{\"from\":%d,\"to\":%d,\"count\":%d}%s", i == 0 ? ",\"copies\":[" : ",",
+				(int) plan->copies[i].from, (int) plan->copies[i].to, (int) plan->copies[i].count,
+				i == plan->copy_count - 1 ? "]" : "");
+}
+
+static void
 write_trace(HymtScheduler *scheduler, double seconds)
 {
-	const HymtPlan *plan = &scheduler->plan;
+	const HymtPlan *plan = &scheduler->step.plan;
 	int32_t		sample = 0;
 
 	if (scheduler->trace == NULL)
@@ -627,42 +428,15 @@ write_trace(HymtScheduler *scheduler, double seconds)
 		bool		sampled = sample < plan->sample_count && plan->samples[sample].row == i;
 
 		fprintf(scheduler->trace, "%s{\"id\":%llu,\"token\":%d,\"pos\":%d%s}", i > 0 ? "," : "",
-				(unsigned long long) scheduler->plan_members[plan->rows[i].sequence]->id, (int) plan->rows[i].token,
+				(unsigned long long) scheduler->step.members[plan->rows[i].sequence]->id, (int) plan->rows[i].token,
 				(int) plan->rows[i].position, sampled ? ",\"sample\":true" : "");
 		if (sampled)
 			sample++;
 	}
-	fprintf(scheduler->trace, "],\"seconds\":%.6g}\n", seconds);
+	fputc(']', scheduler->trace);
+	write_copies(scheduler->trace, plan);
+	fprintf(scheduler->trace, ",\"seconds\":%.6g}\n", seconds);
 	fflush(scheduler->trace);
-}
-
-static void
-finish(Sequence *sequence, HymtFailure failure, HymtFinish reason)
-{
-	sequence->finished = true;
-	sequence->failure = failure;
-	sequence->finish = reason;
-}
-
-static bool
-is_stop(const Sequence *sequence, int32_t token)
-{
-	for (int i = 0; i < sequence->stop_count; i++)
-		if (sequence->stop_ids[i] == token)
-			return true;
-	return false;
-}
-
-static void
-take_answer_token(HymtScheduler *scheduler, Sequence *sequence, int32_t token)
-{
-	sequence->tokens[sequence->prompt_count + sequence->answer_count++] = token;
-	scheduler->stats.output_tokens++;
-	see(sequence, token);
-	if (is_stop(sequence, token))
-		finish(sequence, HYMT_FAILURE_NONE, HYMT_FINISH_STOP);
-	else if (sequence->answer_count >= sequence->max_new)
-		finish(sequence, HYMT_FAILURE_NONE, HYMT_FINISH_LENGTH);
 }
 
 /* The lowest id with the largest logit, or HYMT_TOKEN_NAN. */
@@ -683,138 +457,147 @@ argmax_of(const float *logits, int vocab)
 
 /* `logits`: those of this sample, or NULL when it had none. */
 static void
-take_sample(HymtScheduler *scheduler, const HymtSample *sample, const SampleUse *use, int32_t token,
+take_sample(HymtScheduler *scheduler, const HymtSample *sample, const HymtSampleUse *use, int32_t token,
 			const float *logits)
 {
-	Sequence   *sequence = use->sequence;
+	HymtSequence *sequence = use->sequence;
 
 	if (sequence->finished)
 		return;					/* an earlier row of it had failed */
-	if (logits != NULL && sequence->last_logits != NULL)
+	if (logits != NULL && sequence->last_logits != NULL && use->position == sequence->prompt_count - 1)
+	{
 		memcpy(sequence->last_logits, logits, sizeof(float) * (size_t) scheduler->vocab);
+		sequence->has_last_logits = true;
+	}
 	if (use->is_argmax)
 	{
-		int32_t		plain = sample->penalty != 1 ? argmax_of(logits, scheduler->vocab) : token;
+		bool		plain = sample->penalty == 1 && !(sample->temperature > 0);
+		int32_t		best = plain ? token : argmax_of(logits, scheduler->vocab);
 
-		sequence->argmax[use->position] = plain;
-		if (plain == HYMT_TOKEN_NAN)
+		sequence->argmax[use->position] = best;
+		sequence->argmax_count = use->position + 1;
+		if (best == HYMT_TOKEN_NAN)
 			token = HYMT_TOKEN_NAN;
 	}
 	if ((sample->flags & HYMT_SAMPLE_TOKEN) != 0 && token == HYMT_TOKEN_NAN)
-		finish(sequence, HYMT_FAILURE_NUMERIC, HYMT_FINISH_NONE);
+		hymt_sequence_finish(sequence, HYMT_FAILURE_NUMERIC, HYMT_FINISH_NONE);
 	else if (use->is_answer)
-		take_answer_token(scheduler, sequence, token);
+	{
+		hymt_sequence_take_token(sequence, token);
+		scheduler->stats.output_tokens++;
+	}
+}
+
+static void
+count_input(HymtScheduler *scheduler, HymtSequence *sequence)
+{
+	int32_t		computed = sequence->computed < sequence->prompt_count ? sequence->computed : sequence->prompt_count;
+
+	if (computed <= sequence->counted)
+		return;
+	scheduler->stats.input_tokens += (uint64_t) (computed - sequence->counted);
+	sequence->counted = computed;
 }
 
 /* All rows of the plan are computed; without a wish for an answer, a whole prompt is the end. */
 static void
 advance_members(HymtScheduler *scheduler)
 {
-	const HymtPlan *plan = &scheduler->plan;
+	const HymtPlan *plan = &scheduler->step.plan;
 
 	for (int32_t i = 0; i < plan->row_count; i++)
+		scheduler->step.members[plan->rows[i].sequence]->computed = plan->rows[i].position + 1;
+	for (int32_t i = 0; i < plan->sequence_count; i++)
 	{
-		Sequence   *sequence = scheduler->plan_members[plan->rows[i].sequence];
+		HymtSequence *sequence = scheduler->step.members[i];
 
-		sequence->computed = plan->rows[i].position + 1;
+		count_input(scheduler, sequence);
+		/* Answers are seldom the beginning of anything. */
+		make_known(scheduler, sequence,
+				   sequence->computed < sequence->prompt_count ? sequence->computed : sequence->prompt_count);
 		if (sequence->computed == sequence->prompt_count && sequence->max_new == 0 && !sequence->finished)
-			finish(sequence, HYMT_FAILURE_NONE, HYMT_FINISH_LENGTH);
+			hymt_sequence_finish(sequence, HYMT_FAILURE_NONE, HYMT_FINISH_LENGTH);
 	}
 }
 
-/* Move ended sequences out of the running ones, and their pages back. */
 static void
-retire(HymtScheduler *scheduler)
+take_result(HymtScheduler *scheduler, const HymtStepResult *result, double now)
 {
-	SequenceList running = scheduler->running;
-	Sequence   *sequence;
-
-	memset(&scheduler->running, 0, sizeof(scheduler->running));
-	while ((sequence = list_take_first(&running)) != NULL)
-	{
-		if (!sequence->finished && !sequence->cancelled)
-		{
-			list_append(&scheduler->running, sequence);
-			continue;
-		}
-		hymt_pages_give_back(&scheduler->pages, sequence->pages, sequence->page_count);
-		release_adapter(sequence);
-		if (sequence->cancelled)
-			sequence_free(sequence);
-		else
-			list_append(&scheduler->finished, sequence);
-	}
-}
-
-/*
- * A slow step halves the limit. A quick one raises it to what its own rate promises, which is safe because a row costs
- * no more among many than among few; a quick one that was limited doubles it at least.
- */
-static void
-adapt_prompt_rows(HymtScheduler *scheduler, double seconds)
-{
-	double		limit = scheduler->prompt_rows_limit;
-
-	if (seconds > STEP_SECONDS_MAX && scheduler->plan_prompt_rows > PROMPT_ROWS_MIN)
-	{
-		limit = scheduler->plan_prompt_rows / 2;
-		if (limit < PROMPT_ROWS_MIN)
-			limit = PROMPT_ROWS_MIN;
-	}
-	else if (seconds < STEP_SECONDS_MAX / 2)
-	{
-		double		promised = scheduler->plan.row_count * STEP_SECONDS_MAX / (seconds > 1e-6 ? seconds : 1e-6);
-
-		if (scheduler->plan_was_limited)
-			limit *= 2;
-		if (limit < promised)
-			limit = promised;
-	}
-	scheduler->prompt_rows_limit = limit < scheduler->max_rows ? (int32_t) limit : scheduler->max_rows;
-}
-
-static void
-take_result(HymtScheduler *scheduler, const HymtStepResult *result)
-{
-	const HymtPlan *plan = &scheduler->plan;
+	const HymtPlan *plan = &scheduler->step.plan;
 	int32_t		logit_row = 0;
 
 	assert(result->step == plan->step);
 	scheduler->under_way = false;
 	write_trace(scheduler, result->seconds);
 	scheduler->stats.steps++;
+	if (scheduler->is_short || scheduler->small_device)
+		scheduler->stats.degraded_steps++;
 	scheduler->stats.rows += (uint64_t) plan->row_count;
 	scheduler->stats.sequence_steps += (uint64_t) plan->sequence_count;
-	scheduler->stats.input_tokens += (uint64_t) scheduler->plan_prompt_rows;
+	scheduler->stats.reused_tokens += scheduler->step.reused;
+	hymt_step_plan_end(&scheduler->step, &scheduler->cache, now);
 	for (int32_t i = 0; i < plan->sample_count; i++)
 	{
 		const float *logits = NULL;
 
 		if ((plan->samples[i].flags & HYMT_SAMPLE_LOGITS) != 0)
 			logits = result->logits + (size_t) scheduler->vocab * (size_t) logit_row++;
-		take_sample(scheduler, &plan->samples[i], &scheduler->uses[i], result->tokens[i], logits);
+		take_sample(scheduler, &plan->samples[i], &scheduler->step.uses[i], result->tokens[i], logits);
 	}
 	advance_members(scheduler);
-	adapt_prompt_rows(scheduler, result->seconds);
+	hymt_pace_adapt(&scheduler->pace, &scheduler->step.step, result->seconds);
+}
+
+/* --- steps ------------------------------------------------------------------------------------------------------- */
+
+static void
+submit_plan(HymtScheduler *scheduler)
+{
+	/* The number of a step is that of its plan, so it counts from 1. */
+	scheduler->step.plan.step++;
+	scheduler->ops->submit(scheduler->device, &scheduler->step.plan);
+	scheduler->under_way = true;
+}
+
+static void
+watch_memory(HymtScheduler *scheduler)
+{
+	bool		before = scheduler->is_short;
+
+	scheduler->is_short = hymt_shortage_now();
+	if (scheduler->is_short && !before)
+		fprintf(stderr, "hymt-engine: memory is short: steps are smaller until there is more\n");
 }
 
 bool
 hymt_scheduler_run(HymtScheduler *scheduler, bool wait)
 {
+	HymtPace	pace;
+	double		now;
+
 	forget_handed(scheduler);
+	now = scheduler->clock();
 	if (scheduler->under_way)
 	{
 		HymtStepResult result;
 
 		if (!scheduler->ops->poll(scheduler->device, wait, &result))
 			return true;
-		take_result(scheduler, &result);
+		now = scheduler->clock();
+		take_result(scheduler, &result, now);
 	}
-	retire(scheduler);
-	admit(scheduler);
+	retire(scheduler, now);
+	hymt_prefix_expire(&scheduler->cache, now - HYMT_PREFIX_TTL);
+	watch_memory(scheduler);
+	/* While memory is short, what runs is finished first: what comes of it gives memory back. */
+	if (grow(scheduler, now) && (!scheduler->is_short || scheduler->running.first == NULL))
+		admit(scheduler, now);
 	if (scheduler->running.first == NULL)
 		return false;
-	build_plan(scheduler);
+	pace = scheduler->pace;
+	if (scheduler->is_short && pace.prompt_rows > HYMT_PACE_ROWS_MIN)
+		pace.prompt_rows = HYMT_PACE_ROWS_MIN;
+	hymt_step_plan_build(&scheduler->step, &scheduler->running, &scheduler->cache, &pace, now);
 	submit_plan(scheduler);
 	return true;
 }

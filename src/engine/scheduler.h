@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "decoding.h"
 #include "device.h"
 #include "error.h"
 
@@ -23,6 +24,9 @@ typedef struct HymtSequenceRequest
 	int32_t		prompt_count;	/* >= 1 */
 	int32_t		max_new;		/* >= 0; 0 only computes the prompt (for logits) */
 	float		repetition_penalty; /* 1: none */
+	HymtSampling sampling;		/* zeroed: the largest logit */
+	bool		stop_at_loop;	/* end an answer that repeats itself without end (decoding.h) */
+	int32_t		source_repeats;	/* how often something stands in a row in the source: not yet a loop */
 	const int32_t *stop_ids;	/* valid while the scheduler lives */
 	int			stop_count;
 	bool		want_last_logits;	/* logits of the prompt's last position */
@@ -55,8 +59,11 @@ typedef struct HymtSchedulerStats
 	uint64_t	steps;
 	uint64_t	rows;
 	uint64_t	sequence_steps; /* sum over steps of the sequences taking part */
-	uint64_t	input_tokens;
+	uint64_t	input_tokens;	/* of prompts, whether computed or found in the cache; each once */
 	uint64_t	output_tokens;
+	uint64_t	reused_tokens;	/* positions taken from the cache instead of being computed */
+	uint64_t	degraded_steps; /* steps that were made smaller for want of memory */
+	uint64_t	preemptions;	/* sequences that lost their pages to older ones, to be computed again */
 	int32_t		running;
 	int32_t		waiting;
 } HymtSchedulerStats;
@@ -75,12 +82,18 @@ extern void hymt_scheduler_cancel(HymtScheduler *scheduler, uint64_t id);
 /*
  * Fetch a finished step if there is one (wait: block for it) and submit the next. Returns whether anything is still
  * unfinished. A request submitted before the call has its first prompt rows in the step this call submits, as far as
- * rows and pages reach.
+ * rows and pages reach; in the one after it when another request's rows in this one are the beginning of its prompt, too.
  */
 extern bool hymt_scheduler_run(HymtScheduler *scheduler, bool wait);
 
 /* Take the next finished request, in order of finishing; false when there is none. */
 extern bool hymt_scheduler_answer(HymtScheduler *scheduler, HymtSequenceAnswer *answer);
+
+/* The device is smaller than it should be, for want of memory: count all steps as degraded. */
+extern void hymt_scheduler_note_shortage(HymtScheduler *scheduler);
+
+/* For tests: another clock, in seconds, than the system's monotonic one. */
+extern void hymt_scheduler_set_clock(HymtScheduler *scheduler, double (*clock) (void));
 
 extern void hymt_scheduler_stats(const HymtScheduler *scheduler, HymtSchedulerStats *stats);
 

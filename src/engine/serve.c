@@ -331,7 +331,9 @@ put_heartbeat(Serve *serve)
 	{
 		.steps = stats.steps,.rows = stats.rows,.input_tokens = stats.input_tokens,
 			.output_tokens = stats.output_tokens,.sequence_steps = stats.sequence_steps,
-			.running = (uint32_t) stats.running,.waiting = (uint32_t) stats.waiting
+			.running = (uint32_t) stats.running,.waiting = (uint32_t) stats.waiting,
+			.degraded_steps = stats.degraded_steps,.reused_tokens = stats.reused_tokens,
+			.preemptions = stats.preemptions
 	};
 	serve->told_steps = stats.steps;
 	put_frame(serve, HYMT_FRAME_HEARTBEAT, &beat, sizeof(beat), NULL, 0);
@@ -379,6 +381,7 @@ take_request(Serve *serve, const HymtFrame *frame)
 {
 	HymtRequest request;
 	HymtPart	context;
+	HymtTranslationRequest wanted;
 	HymtPart	text;
 	HymtError	error;
 	Pending    *pending;
@@ -387,12 +390,23 @@ take_request(Serve *serve, const HymtFrame *frame)
 	if (!hymt_decode_request(frame, &request, &context, &text))
 		end_conversation("malformed request");
 	id = next_id(serve);
-	/* The decoder has checked that both codes end within their arrays. */
-	if (!hymt_engine_submit(&serve->engine, id, request.source_lang, request.target_lang,
-							(HymtText) {text.data, text.length},
-							(HymtText) {context.length > 0 ? context.data : NULL, context.length},
-							request.max_new_tokens > INT32_MAX ? INT32_MAX : (int) request.max_new_tokens,
-							request.adapter, &error))
+	wanted = (HymtTranslationRequest) {
+		.id = id,
+		/* The decoder has checked that names end within their arrays. */
+		.source_lang = request.source_lang,
+		.target_lang = request.target_lang,
+		.adapter = request.adapter,
+		.text = {text.data, text.length},
+		.context = {context.length > 0 ? context.data : NULL, context.length},
+		.max_new = request.max_new_tokens > INT32_MAX ? INT32_MAX : (int) request.max_new_tokens,
+		.sampling = {
+			.temperature = request.draw.temperature,
+			.top_p = request.draw.top_p,
+			.top_k = (int32_t) request.draw.top_k,
+			.seed = request.draw.seed
+		}
+	};
+	if (!hymt_engine_submit(&serve->engine, &wanted, &error))
 	{
 		put_failure(serve, request.generation, request.slot, error.failure, HYMT_FINISH_NONE, error.message);
 		return;
@@ -504,6 +518,7 @@ give_answers(Serve *serve)
 				break;
 			case HYMT_FAILURE_UNFINISHED:
 				put_failure(serve, pending->generation, pending->slot, translation.failure, translation.finish,
+							translation.finish == HYMT_FINISH_LOOP ? "the answer repeats itself without end" :
 							"the answer did not end within its limit");
 				break;
 			case HYMT_FAILURE_NUMERIC:
@@ -621,6 +636,15 @@ set_beside(HymtEngineOptions *options, const char *text)
 	return true;
 }
 
+static void
+log_budget(const HymtBudget *budget)
+{
+	char		text[512];
+
+	hymt_budget_describe(budget, text, sizeof(text));
+	hymt_complain("serve: memory: %s", text);
+}
+
 int
 hymt_cmd_serve(int argc, char **argv)
 {
@@ -656,6 +680,7 @@ hymt_cmd_serve(int argc, char **argv)
 	engine_options.model_directory = options.model;
 	engine_options.family = options.family;
 	engine_options.device = options.device;
+	engine_options.memory = options.memory;
 	engine_options.trace = options.trace;
 	engine_options.progress = put_loading;
 	engine_options.progress_context = &serve;
@@ -668,6 +693,7 @@ hymt_cmd_serve(int argc, char **argv)
 		hymt_options_close(&options);
 		return 1;
 	}
+	log_budget(&serve.engine.budget);
 	put_ready(&serve);
 	put_heartbeat(&serve);
 	converse(&serve);

@@ -71,6 +71,7 @@ hymt_engine_settings(HymtEngineSettings *settings)
 	settings->max_adapters = hymt_max_adapters;
 	settings->threads = hymt_threads;
 	settings->max_context = hymt_max_context;
+	settings->memory = hymt_memory;
 }
 
 bool
@@ -83,7 +84,8 @@ hymt_engine_settings_equal(const HymtEngineSettings *one, const HymtEngineSettin
 		strcmp(one->adapters, other->adapters) == 0 &&
 		one->max_adapters == other->max_adapters &&
 		one->threads == other->threads &&
-		one->max_context == other->max_context;
+		one->max_context == other->max_context &&
+		one->memory == other->memory;
 }
 
 /* --- start ------------------------------------------------------------------------------------------------------- */
@@ -245,6 +247,8 @@ build_arguments(const char **arguments, char numbers[][24], const HymtEngineSett
 		ADD_NUMBER("--threads", "%d", settings->threads);
 	if (settings->max_context > 0)
 		ADD_NUMBER("--max-context", "%d", settings->max_context);
+	if (settings->memory > 0)
+		ADD_NUMBER("--memory", "%dM", settings->memory);
 	if (beginning->device_count > 1)
 	{
 		ADD_NUMBER("--device-number", "%d", beginning->device);

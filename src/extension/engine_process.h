@@ -25,6 +25,7 @@ typedef struct HymtEngineSettings
 	int			max_adapters;
 	int			threads;		/* 0 = automatic */
 	int			max_context;	/* tokens */
+	int			memory;			/* MB; 0 = automatic */
 } HymtEngineSettings;
 
 /* The circumstances of a start. */

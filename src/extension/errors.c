@@ -18,6 +18,7 @@ hymt_failure_sqlstate(HymtFailure failure)
 		case HYMT_FAILURE_MODEL_UNSUPPORTED:
 			return ERRCODE_HYMT_MODEL_BROKEN;
 		case HYMT_FAILURE_NO_MEMORY:
+		case HYMT_FAILURE_OVER_LIMIT:
 			return ERRCODE_OUT_OF_MEMORY;
 		case HYMT_FAILURE_LANGUAGE:
 			return ERRCODE_HYMT_MODEL_LANGUAGE;
@@ -56,6 +57,8 @@ failure_description(const HymtOutcome *outcome)
 				"the translation repeated itself without end" : "the translation reached its length limit";
 		case HYMT_FAILURE_NO_MEMORY:
 			return "out of memory";
+		case HYMT_FAILURE_OVER_LIMIT:
+			return "the model does not fit into hymt.memory";
 		case HYMT_FAILURE_UNSUPPORTED:
 			return "the engine cannot do this";
 		default:

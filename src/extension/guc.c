@@ -20,6 +20,7 @@ char	   *hymt_adapters;
 int			hymt_max_adapters;
 int			hymt_threads;
 int			hymt_max_context;
+int			hymt_memory;
 int			hymt_devices;
 int			hymt_queue_slots;
 int			hymt_queue_memory;
@@ -143,6 +144,11 @@ define_model_settings(void)
 							"Largest number of tokens of a prompt and its translation together.",
 							NULL,
 							&hymt_max_context, 8192, 128, 1024 * 1024, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.memory",
+							"Memory that each engine may use, the weights of its model included.",
+							"0: what the system and the server's control group have available. A model that does not fit is refused.",
+							&hymt_memory, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB | GUC_SUPERUSER_ONLY,
+							NULL, NULL, NULL);
 	DefineCustomIntVariable("hymt.engine_timeout",
 							"Time without progress after which the engine counts as hung and is started anew.",
 							NULL,

@@ -21,6 +21,7 @@ extern char *hymt_adapters;		/* hymt.adapters: which languages have which adapte
 extern int	hymt_max_adapters;	/* hymt.max_adapters: loaded at a time; SIGHUP */
 extern int	hymt_threads;		/* hymt.threads: 0 = automatic; SIGHUP */
 extern int	hymt_max_context;	/* hymt.max_context, tokens; SIGHUP */
+extern int	hymt_memory;		/* hymt.memory, MB; 0 = automatic; SIGHUP, superuser only */
 extern int	hymt_devices;		/* hymt.devices; POSTMASTER */
 extern int	hymt_queue_slots;	/* hymt.queue_slots; POSTMASTER */
 extern int	hymt_queue_memory;	/* hymt.queue_memory, kB; POSTMASTER */

@@ -146,6 +146,7 @@ hymt_link_request(HymtLink *link, const HymtClaim *claim)
 		.slot = (uint32_t) claim->slot,
 		.max_new_tokens = (uint32_t) claim->max_new_tokens,
 		.context_length = (uint32_t) claim->context_length,
+		.draw = claim->draw,
 		.text_length = (uint32_t) claim->text_length
 	};
 	HymtPart	parts[] = {{claim->context, claim->context_length}, {claim->text, claim->text_length}};

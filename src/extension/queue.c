@@ -533,6 +533,7 @@ fill_slot(HymtSlot *slot, const HymtRequestSpec *spec)
 	slot->max_new_tokens = spec->max_new_tokens;
 	memcpy(slot->adapter, spec->adapter, sizeof(slot->adapter));
 	slot->context_length = spec->context_length;
+	slot->draw = spec->draw;
 	slot->text_length = spec->text_length;
 }
 
@@ -835,6 +836,7 @@ raise_service_failure(const HymtOutcome *outcome, TimestampTz next_attempt_at)
 			raise_adapter(outcome->text);
 			break;
 		case HYMT_FAILURE_NO_MEMORY:
+		case HYMT_FAILURE_OVER_LIMIT:
 			hymt_raise_outcome(outcome);
 			break;
 		default:

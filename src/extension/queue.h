@@ -110,6 +110,7 @@ typedef struct HymtSlot
 	char		source_lang[HYMT_LANG_MAX];
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
+	HymtDraw	draw;
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller; empty: none */
 	dsa_pointer text;			/* the context, and behind it the text */
 	Size		text_offset;	/* of them from the start of HymtShared; valid while they are there */
@@ -258,6 +259,7 @@ typedef struct HymtRequestSpec
 	const char *target_lang;
 	int			max_new_tokens;
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller; empty: none */
+	HymtDraw	draw;
 	bool		bulk;			/* one of many */
 	const char *context;		/* UTF-8, not translated */
 	Size		context_length; /* 0: none */
@@ -321,6 +323,7 @@ typedef struct HymtClaim
 	char		source_lang[HYMT_LANG_MAX];
 	char		target_lang[HYMT_LANG_MAX];
 	int			max_new_tokens;
+	HymtDraw	draw;
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller; empty: none */
 	const char *context;		/* in the DSA area, until this worker answers, requeues or frees the slot */
 	Size		context_length;

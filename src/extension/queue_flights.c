@@ -29,6 +29,7 @@ hymt_flight_hash(const HymtRequestSpec *spec)
 	hash = hash_bytes_extended((const unsigned char *) spec->source_lang, (int) strlen(spec->source_lang), 0);
 	hash = hash_bytes_extended((const unsigned char *) spec->target_lang, (int) strlen(spec->target_lang), hash);
 	hash = hash_bytes_extended((const unsigned char *) spec->context, (int) spec->context_length, hash);
+	hash = hash_bytes_extended((const unsigned char *) &spec->draw, sizeof(spec->draw), hash);
 	hash = hash_bytes_extended((const unsigned char *) spec->text, (int) spec->text_length,
 							   hash ^ (uint32) spec->max_new_tokens);
 	if (spec->adapter[0] != '\0')
@@ -52,6 +53,7 @@ is_same(const HymtSlot *slot, const HymtRequestSpec *spec, uint64 hash)
 		slot->text_length == spec->text_length &&
 		slot->max_new_tokens == spec->max_new_tokens &&
 		strcmp(slot->adapter, spec->adapter) == 0 &&
+		memcmp(&slot->draw, &spec->draw, sizeof(HymtDraw)) == 0 &&
 		strcmp(slot->source_lang, spec->source_lang) == 0 &&
 		strcmp(slot->target_lang, spec->target_lang) == 0 &&
 		(spec->context_length == 0 || memcmp(texts, spec->context, spec->context_length) == 0) &&

@@ -63,6 +63,7 @@ hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *cl
 		claim->max_new_tokens = slot->max_new_tokens;
 		memcpy(claim->adapter, slot->adapter, sizeof(claim->adapter));
 		claim->context_length = slot->context_length;
+		claim->draw = slot->draw;
 		claim->text_length = slot->text_length;
 		text = slot->text;
 	}

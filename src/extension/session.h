@@ -52,6 +52,7 @@ typedef struct HymtOrder
 	HymtOnError on_error;
 	int			max_new_tokens; /* 0: the engine's rule */
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* empty: that of the languages */
+	HymtDraw	draw;
 	bool		bulk;			/* priority */
 	const char *context;		/* UTF-8, not translated */
 	Size		context_length; /* 0: none */

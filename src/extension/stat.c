@@ -87,6 +87,7 @@ failure_kind(const HymtSlot *slot)
 			return HYMT_STAT_UNFINISHED;
 		case HYMT_FAILURE_NO_MEMORY:
 			return HYMT_STAT_MEMORY;
+		case HYMT_FAILURE_OVER_LIMIT:
 		case HYMT_FAILURE_NUMERIC:
 		case HYMT_FAILURE_INTERNAL:
 			return slot->begun != 0 ? HYMT_STAT_ENGINE : HYMT_STAT_UNAVAILABLE;
@@ -147,10 +148,13 @@ hymt_stat_retried(void)
 }
 
 void
-hymt_stat_steps(uint64 steps, uint64 rows, TimestampTz now)
+hymt_stat_steps(const HymtStatSteps *more, TimestampTz now)
 {
-	hymt_shared->stat.steps += steps;
-	hymt_shared->stat.step_rows += rows;
+	hymt_shared->stat.steps += more->steps;
+	hymt_shared->stat.step_rows += more->rows;
+	hymt_shared->stat.degraded_steps += more->degraded_steps;
+	hymt_shared->stat.reused_tokens += more->reused_tokens;
+	hymt_shared->stat.preemptions += more->preemptions;
 	hymt_shared->progress_at = now;
 }
 
@@ -179,7 +183,7 @@ hymt_stat_refused(HymtStatFailure kind)
 
 /* --- hymt_stat ---------------------------------------------------------------------------------------------------- */
 
-#define STAT_COLUMNS 30
+#define STAT_COLUMNS 33
 #define ACTIVITY_COLUMNS 13
 
 static void
@@ -267,6 +271,9 @@ hymt_stat(PG_FUNCTION_ARGS)
 		hymt_row_add(&row, Float8GetDatum((double) stat.step_rows / (double) stat.steps));
 	else
 		hymt_row_add_null(&row);
+	add_counter(&row, stat.degraded_steps);
+	add_counter(&row, stat.reused_tokens);
+	add_counter(&row, stat.preemptions);
 	add_histogram(&row, &stat.queue_wait);
 	add_histogram(&row, &stat.total_time);
 	hymt_row_add(&row, TimestampTzGetDatum(stat.since));

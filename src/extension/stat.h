@@ -52,10 +52,23 @@ typedef struct HymtStats
 	uint64		output_tokens;
 	uint64		steps;			/* of engines */
 	uint64		step_rows;		/* requests that took part in them, summed over steps */
+	uint64		degraded_steps; /* steps that were made smaller for want of memory */
+	uint64		reused_tokens;	/* positions that engines found computed by an earlier request */
+	uint64		preemptions;	/* requests that lost their pages to older ones */
 	uint64		restarts;		/* engines that died or were killed */
 	HymtHistogram queue_wait;	/* from the session's call to the first claim, of every request that was claimed */
 	HymtHistogram total_time;	/* from the session's call to the answer, of those answered */
 } HymtStats;
+
+/* What an engine did since it last told. */
+typedef struct HymtStatSteps
+{
+	uint64		steps;
+	uint64		rows;			/* requests that took part in them */
+	uint64		degraded_steps;
+	uint64		reused_tokens;
+	uint64		preemptions;
+} HymtStatSteps;
 
 struct HymtSlot;
 
@@ -67,7 +80,7 @@ extern void hymt_stat_claimed(struct HymtSlot *slot, TimestampTz now);
 extern void hymt_stat_answered(const struct HymtSlot *slot, TimestampTz now);	/* DONE or FAILED, result set */
 extern void hymt_stat_landed(const struct HymtSlot *follower, const struct HymtSlot *leader, TimestampTz now);
 extern void hymt_stat_retried(void);
-extern void hymt_stat_steps(uint64 steps, uint64 rows, TimestampTz now);
+extern void hymt_stat_steps(const HymtStatSteps *more, TimestampTz now);
 extern void hymt_stat_restarted(void);
 
 /* These take the lock. */

@@ -128,31 +128,31 @@ priority_option(const JsonbValue *value)
 	return string_is(value, "bulk");
 }
 
+/* The integer that a member is, if it is one within these bounds; else false. */
+static bool
+read_integer(const JsonbValue *value, int64 least, int64 most, int64 *number)
+{
+	Datum		numeric;
+
+	if (value->type != jbvNumeric)
+		return false;
+	numeric = NumericGetDatum(value->val.numeric);
+	/* Compared as numeric first: a conversion of 1e300, or of NaN, would raise its own error. */
+	if (!DatumGetBool(DirectFunctionCall2(numeric_eq, numeric,
+										  DirectFunctionCall2(numeric_trunc, numeric, Int32GetDatum(0)))) ||
+		!DatumGetBool(DirectFunctionCall2(numeric_ge, numeric, DirectFunctionCall1(int8_numeric, Int64GetDatum(least)))) ||
+		!DatumGetBool(DirectFunctionCall2(numeric_le, numeric, DirectFunctionCall1(int8_numeric, Int64GetDatum(most)))))
+		return false;
+	*number = DatumGetInt64(DirectFunctionCall1(numeric_int8, numeric));
+	return true;
+}
+
 static int
 max_tokens_option(const JsonbValue *value)
 {
-	int64		tokens = 0;
-	bool		valid = value->type == jbvNumeric;
+	int64		tokens;
 
-	if (valid)
-	{
-		Datum		number = NumericGetDatum(value->val.numeric);
-		Datum		limit = DirectFunctionCall1(int8_numeric, Int64GetDatum(LARGEST_MAX_TOKENS));
-		Datum		whole = DirectFunctionCall2(numeric_trunc, number, Int32GetDatum(0));
-
-		/* Compared as numeric first: a conversion of 1e300, or of NaN, would raise its own error. */
-		valid = DatumGetBool(DirectFunctionCall2(numeric_eq, number, whole)) &&
-			DatumGetBool(DirectFunctionCall2(numeric_le, number, limit));
-		if (valid)
-		{
-			Datum		one = DirectFunctionCall1(int8_numeric, Int64GetDatum(1));
-
-			valid = DatumGetBool(DirectFunctionCall2(numeric_ge, number, one));
-			if (valid)
-				tokens = DatumGetInt64(DirectFunctionCall1(numeric_int8, number));
-		}
-	}
-	if (!valid)
+	if (!read_integer(value, 1, LARGEST_MAX_TOKENS, &tokens))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("option \"max_tokens\" must be an integer from 1 to %d", LARGEST_MAX_TOKENS)));
@@ -192,18 +192,63 @@ adapter_option(const JsonbValue *value, HymtOrder *order)
 	memcpy(order->adapter, value->val.string.val, value->val.string.len);
 }
 
-/* Known options that this version does not have. */
-static bool
-is_planned_option(const JsonbValue *key)
+/* A number from 0 (or above it) to `most`. */
+static float
+fraction_option(const JsonbValue *value, const char *name, bool above_zero, float most)
 {
-	static const char *const planned[] = {"max_chars", "sampling"};
+	double		number = -1;
 
-	for (int i = 0; i < lengthof(planned); i++)
+	if (value->type == jbvNumeric)
+		number = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(value->val.numeric)));
+	/* What is lost in the conversion to float must not make 0 of it. */
+	if (!(number >= 0 && number <= most) || (above_zero && (float) number == 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("sampling option \"%s\" must be a number %s 0 and up to %g", name, above_zero ? "above" : "from",
+						most)));
+	return (float) number;
+}
+
+/*
+ * How tokens are drawn. Everything has a default, the seed too: the same call gives the same answer, as a STABLE function
+ * must.
+ */
+static HymtDraw
+sampling_option(const JsonbValue *value)
+{
+	HymtDraw	draw = {.temperature = 1, .top_p = 1};
+	JsonbIterator *iterator;
+	JsonbValue	key;
+	JsonbValue	member;
+	int64		number;
+
+	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"sampling\" must be a JSON object")));
+	iterator = JsonbIteratorInit(value->val.binary.data);
+	JsonbIteratorNext(&iterator, &key, false);
+	while (JsonbIteratorNext(&iterator, &key, true) == WJB_KEY)
 	{
-		if (string_is(key, planned[i]))
-			return true;
+		JsonbIteratorNext(&iterator, &member, true);
+		if (string_is(&key, "temperature"))
+			draw.temperature = fraction_option(&member, "temperature", false, HYMT_TEMPERATURE_MAX);
+		else if (string_is(&key, "top_p"))
+			draw.top_p = fraction_option(&member, "top_p", true, 1);
+		else if (string_is(&key, "top_k") && read_integer(&member, 0, PG_INT32_MAX, &number))
+			draw.top_k = (uint32) number;
+		else if (string_is(&key, "seed") && read_integer(&member, PG_INT64_MIN, PG_INT64_MAX, &number))
+			draw.seed = (uint64) number;
+		else
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("invalid sampling option \"%s\"", pnstrdup(key.val.string.val, key.val.string.len)),
+					 errdetail("Options are temperature, top_p, top_k (an integer from 0) and seed (an integer).")));
 	}
-	return false;
+	/* Requests that mean the same are the same. */
+	if (draw.temperature == 0)
+		memset(&draw, 0, sizeof(draw));
+	return draw;
 }
 
 /* Reads the options; returns whether there is one that this version lacks. */
@@ -231,7 +276,9 @@ read_options(Jsonb *options, HymtOrder *order)
 			order->bulk = priority_option(&value);
 		else if (string_is(&key, "adapter"))
 			adapter_option(&value, order);
-		else if (is_planned_option(&key))
+		else if (string_is(&key, "sampling"))
+			order->draw = sampling_option(&value);
+		else if (string_is(&key, "max_chars"))
 			planned = true;
 		else
 			ereport(ERROR,
@@ -294,7 +341,7 @@ hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order)
 	if (!plain)
 		raise_planned("formats other than text", "Use format => 'text'.");
 	if (planned_options)
-		raise_planned("options max_chars and sampling", "Leave them out.");
+		raise_planned("option max_chars", "Leave it out.");
 	if (!PG_ARGISNULL(ARG_CONTEXT))
 		read_context(PG_GETARG_TEXT_PP(ARG_CONTEXT), order);
 }
@@ -363,6 +410,7 @@ hymt_request_spec(const HymtOrder *order, const char *utf8, Size length)
 		.source_lang = order->source->code,
 		.target_lang = order->target->code,
 		.max_new_tokens = order->max_new_tokens,
+		.draw = order->draw,
 		.bulk = order->bulk,
 		.context = order->context,
 		.context_length = order->context_length,

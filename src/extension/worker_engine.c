@@ -221,7 +221,7 @@ hymt_worker_launch(HymtEngine *engine, HymtFailure *failure, char *message, Size
 	engine->superseded = false;
 	engine->has_answered = false;
 	engine->ready_at = 0;
-	engine->steps = engine->sequence_steps = 0;
+	memset(&engine->beat, 0, sizeof(engine->beat));
 	engine->pace = 0;
 	engine->measured_at = engine->probed_at = engine->claims_at = 0;
 	engine->probes = 0;

@@ -64,13 +64,12 @@ typedef struct HymtEngine
 	int			in_flight;
 	bool		alone;			/* a suspect is in flight: nothing may join it */
 	TimestampTz progress_at;	/* last sign of progress */
+	HymtHeartbeat beat;			/* the last one that told of steps */
 	int64		pace;			/* microseconds of one step, see worker_pace.c; 0: not measured */
 	TimestampTz measured_at;	/* valid with a pace */
 	TimestampTz probed_at;		/* when the probe that is on its way was sent; 0: none is */
 	uint64		probes;			/* sent; the generation of the last one */
 	TimestampTz claims_at;		/* until when the next request is left to others; 0: none is */
-	uint64		steps;			/* last heartbeat */
-	uint64		sequence_steps;
 	int			socket_position;	/* in the wait set; -1: not in it */
 	bool		waits_for_write;
 } HymtEngine;

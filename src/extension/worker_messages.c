@@ -168,25 +168,37 @@ handle_failure(HymtEngine *engine, const HymtMessage *message)
 	note_answered(engine);
 }
 
+/* What a counter of the engine has grown by. */
+static uint64
+growth(uint64 now, uint64 before)
+{
+	return now - Min(now, before);
+}
+
 /* A heartbeat alone is no progress: a scheduler may hang while its process still talks. */
 static void
 handle_heartbeat(HymtEngine *engine, const HymtMessage *message)
 {
 	const HymtHeartbeat *beat = &message->as.heartbeat;
-	uint64		steps = beat->steps - Min(beat->steps, engine->steps);
-	uint64		rows = beat->sequence_steps - Min(beat->sequence_steps, engine->sequence_steps);
+	const HymtHeartbeat *before = &engine->beat;
+	const HymtStatSteps more = {
+		.steps = growth(beat->steps, before->steps),
+		.rows = growth(beat->sequence_steps, before->sequence_steps),
+		.degraded_steps = growth(beat->degraded_steps, before->degraded_steps),
+		.reused_tokens = growth(beat->reused_tokens, before->reused_tokens),
+		.preemptions = growth(beat->preemptions, before->preemptions)
+	};
 	HymtDeviceState *device;
 
-	if (beat->steps == engine->steps)
+	if (beat->steps == before->steps)
 		return;
 	hymt_worker_note_progress(engine);
 	device = hymt_worker_lock_device();
-	device->steps += steps;
-	device->sequence_steps += rows;
-	hymt_stat_steps(steps, rows, engine->progress_at);
+	device->steps += more.steps;
+	device->sequence_steps += more.rows;
+	hymt_stat_steps(&more, engine->progress_at);
 	hymt_worker_unlock_device();
-	engine->steps = beat->steps;
-	engine->sequence_steps = beat->sequence_steps;
+	engine->beat = *beat;
 }
 
 static void

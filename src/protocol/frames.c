@@ -274,13 +274,21 @@ language_array_ok(const char *code)
 	return code[0] != '\0' && name_array_ok(code, HYMT_LANG_MAX);
 }
 
+static bool
+draw_ok(const HymtDraw *draw)
+{
+	/* Written so that a NaN is none of it. */
+	return draw->temperature >= 0 && draw->temperature <= HYMT_TEMPERATURE_MAX && draw->top_p <= 1 &&
+		(draw->temperature > 0 ? draw->top_p > 0 : draw->top_p >= 0) && draw->top_k <= INT32_MAX;
+}
+
 bool
 hymt_decode_request(const HymtFrame *frame, HymtRequest *fixed, HymtPart *context, HymtPart *text)
 {
 	HymtPart   *const list[] = {context, text};
 
 	return take_fixed(frame, HYMT_FRAME_REQUEST, fixed, sizeof(*fixed)) &&
-		language_array_ok(fixed->source_lang) && language_array_ok(fixed->target_lang) &&
+		language_array_ok(fixed->source_lang) && language_array_ok(fixed->target_lang) && draw_ok(&fixed->draw) &&
 		name_array_ok(fixed->adapter, sizeof(fixed->adapter)) &&
 		take_parts(frame, sizeof(*fixed), list, (const uint32_t[]) {fixed->context_length, fixed->text_length}, 2);
 }
@@ -328,5 +336,6 @@ bool
 hymt_decode_heartbeat(const HymtFrame *frame, HymtHeartbeat *fixed)
 {
 	return take_fixed(frame, HYMT_FRAME_HEARTBEAT, fixed, sizeof(*fixed)) && frame->body_length == sizeof(*fixed) &&
-		fixed->steps <= INT64_MAX && fixed->sequence_steps <= INT64_MAX;
+		fixed->steps <= INT64_MAX && fixed->sequence_steps <= INT64_MAX && fixed->degraded_steps <= INT64_MAX &&
+		fixed->reused_tokens <= INT64_MAX && fixed->preemptions <= INT64_MAX;
 }

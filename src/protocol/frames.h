@@ -79,7 +79,8 @@ typedef enum HymtFailure
 	HYMT_FAILURE_UNSUPPORTED,		/* an option this engine lacks */
 	HYMT_FAILURE_INTERNAL,
 	HYMT_FAILURE_ADAPTER,			/* the adapter that the request needs is missing, broken or does not fit the model */
-	HYMT_FAILURE_LAST = HYMT_FAILURE_ADAPTER
+	HYMT_FAILURE_OVER_LIMIT,		/* the model does not fit into the memory that the settings allow */
+	HYMT_FAILURE_LAST = HYMT_FAILURE_OVER_LIMIT
 } HymtFailure;
 
 typedef enum HymtFinish
@@ -128,11 +129,24 @@ typedef struct HymtRefused
 	uint32_t	message_length;
 } HymtRefused;
 
+/* How tokens are chosen. No padding, so that bytes can be compared. Zeroed: the likeliest token each time. */
+typedef struct HymtDraw
+{
+	uint64_t	seed;
+	float		temperature;	/* 0: the likeliest token, and the rest does not count; at most HYMT_TEMPERATURE_MAX */
+	float		top_p;			/* 0 < top_p <= 1; 1 or, where nothing is drawn, 0: no limit */
+	uint32_t	top_k;			/* 0: no limit */
+	uint32_t	reserved;
+} HymtDraw;
+
+#define HYMT_TEMPERATURE_MAX 100.0f
+
 typedef struct HymtRequest
 {
 	uint64_t	generation;		/* of the slot; carried back in the answer */
 	uint32_t	slot;
 	uint32_t	max_new_tokens; /* 0: the engine's own rule */
+	HymtDraw	draw;
 	char		source_lang[HYMT_LANG_MAX]; /* canonical code, NUL-padded; never empty */
 	char		target_lang[HYMT_LANG_MAX];
 	uint32_t	context_length; /* UTF-8, not to be translated; 0: none */
@@ -182,6 +196,9 @@ typedef struct HymtHeartbeat
 	uint64_t	sequence_steps; /* sum over steps of the requests that took part: / steps = mean requests per step */
 	uint32_t	running;		/* requests taking part in steps now */
 	uint32_t	waiting;		/* requests accepted, not yet running */
+	uint64_t	degraded_steps; /* steps that were made smaller for want of memory */
+	uint64_t	reused_tokens;	/* positions that were found computed by an earlier request */
+	uint64_t	preemptions;	/* requests that lost their pages to older ones */
 } HymtHeartbeat;
 
 /*

@@ -21,11 +21,12 @@ def frame(kind, body):
     return struct.pack("=IIII", MAGIC, kind, len(body), 0) + body
 
 
-def request(generation, slot, source, target, text, max_new=0, adapter="", context=""):
+def request(generation, slot, source, target, text, max_new=0, adapter="", context="", draw=(0, 0.0, 0.0, 0)):
+    """draw: seed, temperature, top_p, top_k."""
     text = text if isinstance(text, bytes) else text.encode()
     context = context if isinstance(context, bytes) else context.encode()
-    return frame(REQUEST, struct.pack("=QII16s16sII32s", generation, slot, max_new, source.encode(), target.encode(),
-                                      len(context), len(text), adapter.encode()) + context + text)
+    return frame(REQUEST, struct.pack("=QIIQffII16s16sII32s", generation, slot, max_new, *draw, 0, source.encode(),
+                                      target.encode(), len(context), len(text), adapter.encode()) + context + text)
 
 
 def cancel(generation, slot):
@@ -252,10 +253,12 @@ def check_end():
     one = request(1, 1, case["from"], case["to"], case["source"])
     garbage = {
         "garbage": b"GET / HTTP/1.0\r\n\r\n",
-        "an engine's own frame": frame(HEARTBEAT, bytes(48)),
+        "an engine's own frame": frame(HEARTBEAT, bytes(72)),
         "a length beyond all bounds": struct.pack("=IIII", MAGIC, REQUEST, 0x7FFFFFFF, 0),
         "a body shorter than its fields say": struct.pack("=IIII", MAGIC, REQUEST, len(one) - 17, 0) + one[16:-1],
-        "an unterminated language": frame(REQUEST, struct.pack("=QII16s16sII", 1, 1, 0, b"x" * 16, b"zh", 0, 0)),
+        "an unterminated language": frame(REQUEST, struct.pack("=QIIQffII16s16sII", 1, 1, 0, 0, 0, 0, 0, 0, b"x" * 16,
+                                                               b"zh", 0, 0)),
+        "a temperature that is no number": request(1, 1, case["from"], case["to"], "x", 0, (0, float("nan"), 1.0, 0)),
     }
     for name, data in garbage.items():
         engine = Engine()
@@ -354,6 +357,21 @@ def check_slow_reader():
     engine.close()
 
 
+def check_drawing():
+    """Drawn answers depend on the seed, and on nothing else; those that are not drawn do not change beside them."""
+    engine = Engine()
+    engine.start()
+    case = plain_cases()[0]
+    draws = [(seed, 1.5, 1.0, 0) for seed in range(8)] * 2 + [(5, 0.0, 0.0, 0), (9, 1.5, 1.0, 1)]
+    engine.socket.sendall(b"".join(request(i, i, case["from"], case["to"], case["source"], 0, draw)
+                                   for i, draw in enumerate(draws)))
+    found, _ = engine.answers(len(draws))
+    answers = [found[i, i] for i in range(len(draws))]
+    check("serve: drawn answers depend on the seed alone", answers[:8] == answers[8:16] and len(set(answers[:8])) > 4 and
+          all(answer == (RESULT, 1, case["output"]) for answer in answers[16:]), str(answers))
+    engine.close()
+
+
 def check_heartbeat():
     engine = Engine()
     engine.start()
@@ -372,7 +390,7 @@ def check_heartbeat():
     while len(steps) < 3 and time.monotonic() < end:
         kind, body = engine.read()
         if kind == HEARTBEAT:
-            steps.append(struct.unpack("=QQQQQII", body)[0])
+            steps.append(struct.unpack("=QQQQQIIQQQ", body)[0])
         else:
             ask(asked)
             asked += 1
@@ -383,9 +401,9 @@ def check_heartbeat():
         answered += engine.read()[0] != HEARTBEAT
     start = time.monotonic()
     kind, body = engine.read(8)
-    stats = struct.unpack("=QQQQQII", body)
+    stats = struct.unpack("=QQQQQIIQQQ", body)
     check("serve: a heartbeat when idle", kind == HEARTBEAT and time.monotonic() - start < 6 and
-          stats[5:] == (0, 0) and stats[4] > stats[0] > 0 and stats[1] >= stats[4], str(stats))
+          stats[5:7] == (0, 0) and stats[8] > 0 and stats[4] > stats[0] > 0 and stats[1] >= stats[4], str(stats))
     engine.close()
 
 
@@ -399,5 +417,6 @@ if __name__ == "__main__":
     check_parent_death()
     check_refused()
     check_slow_reader()
+    check_drawing()
     check_heartbeat()
     finish()

@@ -18,10 +18,12 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "decoding.h"
 #include "device.h"
 #include "kernels.h"
 #include "model.h"
 #include "pool.h"
+#include "sampling.h"
 
 #define MODELS "tests/vectors/models/"
 
@@ -773,6 +775,142 @@ test_pool(void **state)
 	}
 }
 
+/* --- copied pages and drawn tokens --------------------------------------------------------------------------------- */
+
+/* The beginning of a page, copied twice in one step, is as good as computed. */
+static void
+test_copies(void **state)
+{
+	HymtModel	model = open_model(MODELS "hunyuan_gqa_f32");
+	HymtDevice *device = open_device(&model, HYMT_ISA_AUTO, 2);
+	int			vocab = model.config.vocab;
+	float	   *expected = logits_in_one_chunk(device, vocab);	/* in the pages of sequence 0 */
+	Sequence	first = sequence_number(0);
+
+	(void) state;
+	for (int shared = 1; shared < PROMPT_LENGTH; shared += 5)
+	{
+		Sequence	own = sequence_number(1);
+		int			page = shared / HYMT_PAGE_TOKENS;
+		HymtPageCopy copies[3];
+		Step		step = {.plan.step = 1};
+		HymtStepResult result;
+		int32_t		row;
+
+		/* whole pages are shared; what is left goes through a page of another sequence, and that one is overwritten */
+		for (int i = 0; i < page; i++)
+			own.pages[i] = first.pages[i];
+		own.length = shared;
+		copies[0] = (HymtPageCopy) {first.pages[page], sequence_number(2).pages[0], HYMT_PAGE_TOKENS};
+		copies[1] = (HymtPageCopy) {sequence_number(2).pages[0], own.pages[page], HYMT_PAGE_TOKENS};
+		copies[2] = (HymtPageCopy) {sequence_number(3).pages[0], sequence_number(2).pages[0], HYMT_PAGE_TOKENS};
+		row = step_add(&step, &own, prompt + shared, PROMPT_LENGTH - shared);
+		step_sample(&step, row, HYMT_SAMPLE_LOGITS);
+		step.plan.copies = copies;
+		step.plan.copy_count = 3;
+		result = step_run(&step, device);
+		assert_row(expected, PROMPT_LENGTH - 1, result.logits, vocab);
+	}
+	free(expected);
+	ops->close(device);
+	hymt_model_close(&model);
+}
+
+/* The token that the logits, the penalty and the random number give, drawn by the scalar kernels. */
+static int32_t
+expected_draw(const float *logits, int vocab, int32_t limit, const HymtSample *sample, int32_t own)
+{
+	HymtDrawScratch scratch = {
+		malloc((size_t) vocab * sizeof(float)), malloc((size_t) vocab * sizeof(float)),
+		malloc((size_t) vocab * sizeof(int32_t))
+	};
+	int32_t		token;
+
+	memcpy(scratch.scaled, logits, (size_t) vocab * sizeof(float));
+	for (int i = -1; i < sample->seen_count && sample->penalty != 1.0f; i++)
+	{
+		float	   *logit = &scratch.scaled[i < 0 ? own : sample->seen[i]];
+
+		*logit = *logit > 0 ? *logit / sample->penalty : *logit * sample->penalty;
+	}
+	token = hymt_draw_token(hymt_kernels_scalar(), &scratch, limit, sample);
+	free(scratch.scaled);
+	free(scratch.weights);
+	free(scratch.ids);
+	return token;
+}
+
+/* Drawn tokens beside others in a step, with and without logits asked for, on all instruction sets. */
+static void
+test_draws(void **state)
+{
+	HymtModel	model = open_model(MODELS "hunyuan_gqa_f32");
+	int			vocab = model.config.vocab;
+	static const int32_t seen[] = {3, 9, 250};
+
+	(void) state;
+	for (size_t i = 0; i < ISA_COUNT; i++)
+	{
+		HymtDeviceOptions options = {
+			.isa = isas[i], .threads = 2, .max_context = MAX_TOKENS, .max_rows = MAX_TOKENS, .token_limit = vocab - 20
+		};
+		HymtError	error;
+		HymtDevice *device;
+		float	   *logits;
+		int			drawn = 0;
+
+		if (!hymt_isa_supported(isas[i]))
+			continue;
+		device = ops->open(&model, &options, &error);
+		assert_non_null(device);
+		logits = logits_in_one_chunk(device, vocab);
+		for (int round = 0; round < 20; round++)
+		{
+			Sequence	sequence = sequence_number(1);
+			Step		step = {.plan.step = (uint64_t) round + 2};
+			HymtStepResult result;
+			int			rows = 0;
+
+			step_add(&step, &sequence, prompt, PROMPT_LENGTH);
+			for (int row = round % 2; row < PROMPT_LENGTH; row += 2)
+			{
+				HymtSample *sample = &step.samples[step.plan.sample_count];
+
+				step_sample(&step, row, HYMT_SAMPLE_TOKEN | (row % 3 == 0 ? HYMT_SAMPLE_LOGITS : 0));
+				if (row % 5 == 0)
+					continue;	/* the likeliest token */
+				sample->temperature = 0.3f + (float) row / 4;
+				sample->top_k = row % 4 * 10;
+				sample->top_p = row % 7 == 0 ? 0.6f : 1.0f;
+				sample->random = hymt_random_at((uint64_t) round, (uint64_t) row);
+				sample->penalty = row % 2 ? 1.0f : 1.5f;
+				sample->seen = seen;
+				sample->seen_count = 3;
+			}
+			result = step_run(&step, device);
+			for (int s = 0; s < step.plan.sample_count; s++)
+			{
+				const HymtSample *sample = &step.samples[s];
+				const float *own = logits + (size_t) sample->row * (size_t) vocab;
+
+				if (sample->flags & HYMT_SAMPLE_LOGITS)
+					assert_row(logits, sample->row, result.logits + (size_t) rows++ * (size_t) vocab, vocab);
+				if (sample->temperature > 0)
+					assert_int_equal(result.tokens[s],
+									 expected_draw(own, vocab, vocab - 20, sample, prompt[sample->row]));
+				else
+					assert_int_equal(result.tokens[s], largest(own, vocab - 20));
+				drawn += sample->temperature > 0 && result.tokens[s] != largest(own, vocab - 20);
+			}
+			assert_int_equal(result.logit_rows, rows);
+		}
+		assert_true(drawn > 20);
+		free(logits);
+		ops->close(device);
+	}
+	hymt_model_close(&model);
+}
+
 int
 main(void)
 {
@@ -787,6 +925,8 @@ main(void)
 		cmocka_unit_test(test_event_fd),
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_reference_vectors),
+		cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_draws),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /*
  * test_frames.c: frames survive any way of cutting the stream, and nothing malformed is taken for a frame.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -312,20 +313,51 @@ test_numbers(void **state)
 		HymtResult	results[] = {{.input_tokens = highest[i]}, {.output_tokens = highest[i]}};
 		HymtReady	readies[] = {{.threads = highest[i]}, {.max_context = highest[i]}, {.credits = highest[i]},
 		{.parameters = highest64[i]}, {.weight_bytes = highest64[i]}};
-		HymtHeartbeat beats[] = {{.steps = highest64[i]}, {.sequence_steps = highest64[i]}};
+		HymtHeartbeat beats[] = {{.steps = highest64[i]}, {.sequence_steps = highest64[i]},
+			{.degraded_steps = highest64[i]}, {.reused_tokens = highest64[i]}, {.preemptions = highest64[i]}};
 
 		for (int j = 0; j < 2; j++)
 		{
 			frame = frame_of(&bytes, HYMT_FRAME_RESULT, &results[j], sizeof(results[j]));
 			assert_int_equal(hymt_decode_result(&frame, &results[j], &text), i < 2);
-			frame = frame_of(&bytes, HYMT_FRAME_HEARTBEAT, &beats[j], sizeof(beats[j]));
-			assert_int_equal(hymt_decode_heartbeat(&frame, &beats[j]), i < 2);
 		}
 		for (int j = 0; j < 5; j++)
 		{
+			frame = frame_of(&bytes, HYMT_FRAME_HEARTBEAT, &beats[j], sizeof(beats[j]));
+			assert_int_equal(hymt_decode_heartbeat(&frame, &beats[j]), i < 2);
 			frame = frame_of(&bytes, HYMT_FRAME_READY, &readies[j], sizeof(readies[j]));
 			assert_int_equal(hymt_decode_ready(&frame, &readies[j], &parts), i < 2);
 		}
+	}
+	hymt_bytes_free(&bytes);
+}
+
+static void
+test_draw(void **state)
+{
+	static const HymtDraw good[] = {
+		{.seed = UINT64_MAX, .temperature = 1, .top_p = 1, .top_k = INT32_MAX},
+		{.temperature = HYMT_TEMPERATURE_MAX, .top_p = 1e-30f}, {.top_p = 1}, {.seed = 1}
+	};
+	static const HymtDraw bad[] = {
+		{.temperature = -1, .top_p = 1}, {.temperature = NAN, .top_p = 1}, {.temperature = INFINITY, .top_p = 1},
+		{.temperature = 1}, {.temperature = 1, .top_p = 1.1f}, {.temperature = 1, .top_p = NAN}, {.top_p = -1},
+		{.temperature = 1, .top_p = 1, .top_k = (uint32_t) INT32_MAX + 1}
+	};
+	HymtBytes	bytes = {0};
+	HymtPart	context;
+	HymtPart	text;
+	HymtFrame	frame;
+
+	(void) state;
+	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]) + sizeof(bad) / sizeof(bad[0]); i++)
+	{
+		bool		is_good = i < sizeof(good) / sizeof(good[0]);
+		HymtRequest request = {.source_lang = "zh", .target_lang = "en"};
+
+		request.draw = is_good ? good[i] : bad[i - sizeof(good) / sizeof(good[0])];
+		frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &request, sizeof(request));
+		assert_int_equal(hymt_decode_request(&frame, &request, &context, &text), is_good);
 	}
 	hymt_bytes_free(&bytes);
 }
@@ -447,6 +479,7 @@ main(void)
 		cmocka_unit_test(test_lying_lengths),
 		cmocka_unit_test(test_enumerations),
 		cmocka_unit_test(test_numbers),
+		cmocka_unit_test(test_draw),
 		cmocka_unit_test(test_language_codes),
 		cmocka_unit_test(test_hello_of_another_version),
 		cmocka_unit_test(test_damaged_frames),
