@@ -1,4 +1,5 @@
-# pg_upgrade of a server that has hymt preloaded and in use, to a new one that has it preloaded, too. From the version of
+# A server that has hymt preloaded and in use is upgraded to a new one that has it, too: by pg_upgrade, and by dump and
+# restore. From the version of
 # PostgreSQL that the other tests run on, and, where HYMT_OLD_BINDIR names the programs of an older one for which hymt is
 # installed (say /usr/lib/postgresql/15/bin), from that.
 use strict;
@@ -95,14 +96,15 @@ sub upgrade
 	return ($new, $directory);
 }
 
-# What pg_upgrade's servers and programs logged.
-sub logs
+# pg_upgrade's servers have nobody to translate for.
+sub ran_no_engine
 {
 	my ($new) = @_;
 	my @files = glob $new->data_dir . '/pg_upgrade_output.d/*/log/*';
+	my @lines = grep { /hymt: / } map { split /\n/, slurp_file($_) } @files;
 
 	ok(scalar(@files), 'pg_upgrade has left its logs');
-	return join '', map { slurp_file($_) } @files;
+	is(join("\n", @lines), '', 'no worker and no engine has run meanwhile');
 }
 
 sub uses_work
@@ -136,9 +138,11 @@ sub check_upgrade
 	my $version = $old->safe_psql('postgres', 'SHOW server_version');
 
 	note("from PostgreSQL $version");
+	my $dump = $old->basedir . '/former.sql';
+	command_ok([ 'pg_dump', '-d', $old->connstr('former'), '-f', $dump ], 'a dump');
 	$old->stop;
 	my ($new, $directory) = upgrade($old, $name, $old_bin);
-	unlike(logs($new), qr/hymt: /, 'no worker and no engine has run meanwhile');
+	ran_no_engine($new);
 	$new->start;
 	watch($new);
 	$new->safe_psql('postgres', 'CREATE DATABASE fresh');
@@ -168,6 +172,12 @@ sub check_upgrade
 		uses_work($new, $database, "$database, updated");
 	}
 	is($new->safe_psql('former', 'SELECT requests > 0 FROM hymt_stat'), 't', 'the new functions are there');
+
+	$new->safe_psql('postgres', 'CREATE DATABASE restored');
+	command_ok([ 'psql', '-Xq', '-v', 'ON_ERROR_STOP=1', '-d', $new->connstr('restored'), '-f', $dump ], 'it is restored');
+	is($new->safe_psql('restored', $members), $fresh, 'a restored extension is a fresh one of the present version');
+	uses_work($new, 'restored', 'restored');
+
 	$new->safe_psql('former', 'DROP EXTENSION hymt CASCADE');
 	is($new->safe_psql('former', 'SELECT count(*), max(title_en) FROM titles'),
 		'20|zh>en: title 9', 'without the extension the rows stay');
