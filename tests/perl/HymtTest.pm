@@ -64,11 +64,11 @@ sub model_directory
 }
 
 # A running server with hymt, the mock engine and the extension. Options: model => name or path, conf => more settings,
-# init => arguments of init, engine => '' and model => 'demo' for the real ones.
+# init => arguments of init, engine => '' and model => 'demo' for the real ones, install_path => another PostgreSQL.
 sub hymt_node
 {
 	my ($name, %option) = @_;
-	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $node = PostgreSQL::Test::Cluster->new($name, install_path => $option{install_path});
 	my $model = $option{model} // 'mock-plain';
 
 	$node->init(@{ $option{init} // [] });

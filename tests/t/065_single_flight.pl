@@ -232,7 +232,7 @@ scenario 'a single call that asks what a bulk one waits for' => sub {
 	my $bulk = background($node, <<'END');
 SELECT unnest(hymt_translate(array_agg('mock:arrival ' || i), 'zh', 'en')) FROM generate_series(1, 100) AS i
 END
-	wait_for_slots($node, 21);
+	wait_for_slots($node, 101);
 	my $single = background($node, translate('mock:arrival 90'));
 	wait_for_slots($node, 102);
 	is(states(), '1 claimed, 1 following, 100 queued', 'it follows that');

@@ -1,4 +1,4 @@
-# A server with hymt is backed up, published to another that has hymt too, and upgraded.
+# A server with hymt is backed up, and published to another that has hymt too.
 use strict;
 use warnings;
 
@@ -68,41 +68,6 @@ END
 		sprintf('the subscription can be dropped while it waits: after %.0f ms', (time - $since) * 1000));
 };
 
-scenario 'pg_upgrade' => sub {
-	my $upgraded = PostgreSQL::Test::Cluster->new('upgraded');
-	my $directory = PostgreSQL::Test::Utils::tempdir();
-	my $conf = slurp_file($subscriber->data_dir . '/postgresql.conf');
-	my ($bin) = map { chomp; $_ } scalar `pg_config --bindir`;
-
-	$upgraded->init;
-	# The same settings, hymt.model and shared_preload_libraries among them.
-	$upgraded->append_conf('postgresql.conf', join "\n", grep { /^(shared_preload|hymt\.)/ } split /\n/, $conf);
-	$subscriber->safe_psql('postgres', "ALTER DATABASE postgres SET hymt.queue_timeout = '55s'");
-	$subscriber->stop;
-	chdir $directory or die "$directory: $!";
-	my $since = time;
-	my $log = '';
-	my $run = IPC::Run::start(
-		[
-			'pg_upgrade', '--no-sync', '-b', $bin, '-B', $bin,
-			'-d', $subscriber->data_dir, '-D', $upgraded->data_dir,
-			'-p', $subscriber->port, '-P', $upgraded->port, '-s', $upgraded->host
-		],
-		'<', File::Spec->devnull, '>&', \$log, IPC::Run::timeout(120));
-	ok($run->finish, sprintf('pg_upgrade: %.1f s', time - $since)) or diag($log);
-	$upgraded->start;
-	watch($upgraded);
-	is($upgraded->safe_psql('postgres', translate('upgraded')), 'zh>en: upgraded', 'the new server translates');
-	is( $upgraded->safe_psql('postgres', "INSERT INTO titles VALUES (30, 'written') RETURNING title_en"),
-		'zh>en: written', 'its triggers do');
-	is($upgraded->safe_psql('postgres', 'SHOW hymt.queue_timeout'), '55s', 'settings of a database are kept');
-	is( $upgraded->safe_psql('postgres', "SELECT count(*) FROM pg_depend WHERE deptype = 'e' AND refobjid ="
-			  . " (SELECT oid FROM pg_extension WHERE extname = 'hymt')"),
-		$publisher->safe_psql('postgres', "SELECT count(*) FROM pg_depend WHERE deptype = 'e' AND refobjid ="
-			  . " (SELECT oid FROM pg_extension WHERE extname = 'hymt')"),
-		'the extension has all its members');
-	$upgraded->stop;
-};
-
+$subscriber->stop;
 $publisher->stop;
 done_testing();
