@@ -670,7 +670,7 @@ hymt_forward_open(const HymtModel *model, const HymtKernels *kernels, HymtPool *
 	forward->page_floats = (size_t) hymt_forward_page_bytes(config) / sizeof(float);
 	forward->score_stride = (size_t) hymt_round_lanes(limits->max_context);
 	forward->panel_floats = HYMT_PANEL_COLUMNS *
-		(size_t) hymt_round_lanes(larger(larger(config->hidden, config->intermediate), forward->q_width));
+		(size_t) hymt_panel_stride(larger(larger(config->hidden, config->intermediate), forward->q_width));
 	forward->head_items = (config->vocab + HEAD_COLUMNS - 1) / HEAD_COLUMNS;
 	forward->seen_words = (size_t) forward->head_items;
 

@@ -260,7 +260,7 @@ TILE void
 matmul_panels(const HymtMatmul *job, HymtDtype dtype)
 {
 	int64_t		k = job->weights->columns;
-	int64_t		padded = hymt_round_lanes(k);
+	int64_t		stride = hymt_panel_stride(k);
 	size_t		pitch = (size_t) k * element_size(dtype);
 	const char *weights = (const char *) job->weights->data + (size_t) job->first * pitch;
 	const char *panel = (const char *) job->panel;
@@ -271,12 +271,12 @@ matmul_panels(const HymtMatmul *job, HymtDtype dtype)
 		int			width = job->count - column < TILE_COLUMNS ? 1 : TILE_COLUMNS;
 
 		for (int c = 0; c < width; c++)
-			widen_typed(job->panel + c * padded, weights + (size_t) (column + c) * pitch, dtype, k, true,
+			widen_typed(job->panel + c * stride, weights + (size_t) (column + c) * pitch, dtype, k, true,
 						TILE_COLUMNS * pitch);
 		if (width == 1)
-			matmul_columns(job, column, panel, (size_t) padded * sizeof(float), HYMT_DTYPE_F32, false, 1);
+			matmul_columns(job, column, panel, (size_t) stride * sizeof(float), HYMT_DTYPE_F32, false, 1);
 		else
-			matmul_columns(job, column, panel, (size_t) padded * sizeof(float), HYMT_DTYPE_F32, false, TILE_COLUMNS);
+			matmul_columns(job, column, panel, (size_t) stride * sizeof(float), HYMT_DTYPE_F32, false, TILE_COLUMNS);
 		column += width;
 	}
 }
@@ -309,7 +309,7 @@ matmul_bf16(const HymtMatmul *job)
 static void
 matmul_panel(const HymtMatmul *job, int64_t column, int width)
 {
-	size_t		pitch = (size_t) hymt_round_lanes(job->weights->columns) * sizeof(float);
+	size_t		pitch = (size_t) hymt_panel_stride(job->weights->columns) * sizeof(float);
 	const char *panel = (const char *) job->panel;
 	int			c = 0;
 
@@ -338,20 +338,20 @@ matmul_quantised(const HymtMatmul *job)
 	bool		gptq = job->weights->dtype == HYMT_DTYPE_GPTQ_INT4;
 	int			most = gptq ? HYMT_PANEL_COLUMNS : job->rows == 1 ? GEMV_COLUMNS : TILE_COLUMNS;
 	int64_t		k = job->weights->columns;
-	size_t		padded = (size_t) hymt_round_lanes(k);
+	size_t		stride = (size_t) hymt_panel_stride(k);
 	int			width;
 
 	for (int64_t column = 0; column < job->count; column += width)
 	{
 		width = job->count - column < most ? (int) (job->count - column) : most;
 		if (gptq)
-			widen_gptq(job->panel, padded, job->weights, job->first + column, width);
+			widen_gptq(job->panel, stride, job->weights, job->first + column, width);
 		for (int c = 0; c < width; c++)
 		{
-			float	   *out = job->panel + (size_t) c * padded;
+			float	   *out = job->panel + (size_t) c * stride;
 
 			if (gptq)
-				memset(out + k, 0, (padded - (size_t) k) * sizeof(float));
+				memset(out + k, 0, (size_t) (hymt_round_lanes(k) - k) * sizeof(float));
 			else
 				widen_quantised(out, job->weights, job->first + column + c, true);
 		}

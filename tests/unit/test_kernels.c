@@ -588,7 +588,7 @@ check_matmul(const HymtKernels *kernels, const HymtTensor *weights, int rows, bo
 	size_t		out_floats = (size_t) rows * out_stride;
 	float	   *expected = malloc(out_floats * sizeof(float));
 	float	   *got = malloc(out_floats * sizeof(float));
-	float	   *panel = aligned_alloc(64, HYMT_PANEL_COLUMNS * (size_t) hymt_round_lanes(weights->columns) *
+	float	   *panel = aligned_alloc(64, HYMT_PANEL_COLUMNS * (size_t) hymt_panel_stride(weights->columns) *
 									  sizeof(float));
 
 	for (size_t i = 0; i < out_floats; i++)
