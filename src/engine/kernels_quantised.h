@@ -161,12 +161,18 @@ gptq_enter_group(GptqRows *rows, int64_t group)
 		gptq_group(rows->weights, rows->group = group, rows->first, rows->width, &rows->scale, &rows->zero);
 }
 
-/* The 8 columns from k on, which `words` hold. They may be of different groups. */
+/* The 8 columns from k on, a vector for each; they may be of different groups. */
 TILE void
-gptq_columns(GptqRows *rows, const uint32_t *words, int64_t k, V16 values[8])
+gptq_load(GptqRows *rows, int64_t k, V16 values[8])
 {
 	const HymtScales *scales = &rows->weights->scales;
+	int64_t		pitch = rows->weights->rows;
+	const uint32_t *words = (const uint32_t *) rows->weights->data + k / 8 * pitch + rows->first;
+	uint32_t	copy[HYMT_LANES] = {0};
 
+	FETCH_AHEAD(words + 16 * pitch);
+	if (rows->width < HYMT_LANES)
+		words = memcpy(copy, words, (size_t) rows->width * sizeof(*words));
 	if (scales->group_of == NULL && scales->group % 8 == 0)
 	{
 		if (k >= rows->group_end)
@@ -193,30 +199,22 @@ gptq_columns(GptqRows *rows, const uint32_t *words, int64_t k, V16 values[8])
 static void
 widen_gptq(float *out, size_t pitch, const HymtTensor *weights, int64_t first, int width)
 {
-	const uint32_t *data = (const uint32_t *) weights->data + first;
 	GptqRows	rows = {.weights = weights, .first = first, .width = width, .group = -1};
 
-	for (int64_t k = 0; k < weights->columns; k += 8, data += weights->rows)
+	for (int64_t k = 0; k < weights->columns; k += 8)
 	{
-		uint32_t	copy[HYMT_LANES] = {0};
 		V16			values[8];
+		float		columns[HYMT_LANES][8];
 
-		FETCH_AHEAD(data + 16 * weights->rows);
+		gptq_load(&rows, k, values);
 		if (width == HYMT_LANES)
 		{
-			gptq_columns(&rows, data, k, values);
 			v16_store_columns(out + k, pitch, values);
+			continue;
 		}
-		else
-		{
-			float		columns[HYMT_LANES][8];
-
-			memcpy(copy, data, (size_t) width * sizeof(*data));
-			gptq_columns(&rows, copy, k, values);
-			v16_store_columns(&columns[0][0], 8, values);
-			for (int c = 0; c < width; c++)
-				memcpy(out + (size_t) c * pitch + k, columns[c], sizeof(columns[c]));
-		}
+		v16_store_columns(&columns[0][0], 8, values);
+		for (int c = 0; c < width; c++)
+			memcpy(out + (size_t) c * pitch + k, columns[c], sizeof(columns[c]));
 	}
 }
 
