@@ -257,16 +257,30 @@ tell_fingerprint(const HymtEngine *engine, char fingerprint[65], int32_t adapter
 
 /* --- opening and closing ---------------------------------------------------------------------------------------- */
 
+typedef struct Opening
+{
+	HymtEngine *engine;
+	const HymtEngineOptions *options;
+} Opening;
+
+/* Everything that can be told before the weights are read, which may take minutes; for HymtModelOptions.check. */
+static bool
+check_files(void *context, const HymtModel *model, HymtError *error)
+{
+	const Opening *opening = context;
+	HymtEngine *engine = opening->engine;
+
+	return hymt_budget_decide(&engine->budget, model, error) &&
+		open_tokenizer(engine, error) &&
+		hymt_prompts_open(&engine->prompts, model, engine->tokenizer, error) &&
+		choose_stop_ids(engine, error) &&
+		check_room(engine, opening->options, error) &&
+		read_adapters(engine, opening->options, error);
+}
+
 static bool
 open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *error)
 {
-	report(options, 90, "reading tokenizer");
-	if (!open_tokenizer(engine, error) ||
-		!hymt_prompts_open(&engine->prompts, &engine->model, engine->tokenizer, error) ||
-		!choose_stop_ids(engine, error) ||
-		!check_room(engine, options, error) ||
-		!read_adapters(engine, options, error))
-		return false;
 	report(options, 95, "preparing device");
 	if (!open_device(engine, error))
 		return false;
@@ -288,20 +302,20 @@ open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *erro
 bool
 hymt_engine_open(HymtEngine *engine, const HymtEngineOptions *options, HymtError *error)
 {
+	Opening		opening = {engine, options};
 	HymtModelOptions model_options = {
 		.family = options->family,
 		.progress = report_model,
 		.progress_context = (void *) options,
-		.check = hymt_budget_decide,
-		.check_context = &engine->budget
+		.check = check_files,
+		.check_context = &opening
 	};
 
 	memset(engine, 0, sizeof(*engine));
 	engine->budget.memory = options->memory;
 	engine->budget.device = options->device;
-	if (!hymt_model_open(&engine->model, options->model_directory, &model_options, error))
-		return false;
-	if (!open_parts(engine, options, error))
+	if (!hymt_model_open(&engine->model, options->model_directory, &model_options, error) ||
+		!open_parts(engine, options, error))
 	{
 		hymt_engine_close(engine);
 		return false;

@@ -776,8 +776,8 @@ set_sizes(HymtForward *forward, const HymtConfig *config, const HymtForwardLimit
 	forward->page_floats = (size_t) hymt_forward_page_bytes(config) / sizeof(float);
 	forward->score_stride = (size_t) hymt_round_lanes(limits->max_context);
 	forward->panel_floats = HYMT_PANEL_COLUMNS *
-		(size_t) hymt_round_lanes(larger(larger(config->hidden, config->intermediate),
-													  larger(forward->q_width, HYMT_MAX_RANK)));
+		(size_t) hymt_panel_stride(larger(larger(config->hidden, config->intermediate),
+										  larger(forward->q_width, HYMT_MAX_RANK)));
 	forward->head_items = (config->vocab + HEAD_COLUMNS - 1) / HEAD_COLUMNS;
 	forward->seen_words = (size_t) forward->head_items;
 	forward->vocab_stride = (size_t) hymt_round_lanes(config->vocab);

@@ -22,13 +22,23 @@
 
 #define HYMT_LANES 16
 
-/* Most columns of weights that a matrix product widens to fp32 at a time; its scratch memory has room for so many. */
+/* Most columns of weights that a matrix product widens to fp32 at a time, into a panel that has room for so many. */
 #define HYMT_PANEL_COLUMNS 16
 
 static inline int64_t
 hymt_round_lanes(int64_t n)
 {
 	return (n + HYMT_LANES - 1) / HYMT_LANES * HYMT_LANES;
+}
+
+/*
+ * Floats from one column of a panel to the next. Not a power of two, or all columns would meet in the same few places of a
+ * cache.
+ */
+static inline int64_t
+hymt_panel_stride(int64_t k)
+{
+	return hymt_round_lanes(k) + HYMT_LANES;
 }
 
 /* out[r][c - first] = sum over k of x[r][k] * weights[c][k], for r in [0, rows) and c in [first, first + count). */
@@ -43,7 +53,7 @@ typedef struct HymtMatmul
 	const HymtTensor *weights;
 	int64_t		first;
 	int64_t		count;
-	float	   *panel;			/* scratch: HYMT_PANEL_COLUMNS rows of hymt_round_lanes(weights->columns) floats */
+	float	   *panel;			/* scratch: HYMT_PANEL_COLUMNS times hymt_panel_stride(weights->columns) floats */
 } HymtMatmul;
 
 /*

@@ -273,7 +273,7 @@ TILE void
 matmul_panels(const HymtMatmul *job, HymtDtype dtype)
 {
 	int64_t		k = job->weights->columns;
-	int64_t		padded = hymt_round_lanes(k);
+	int64_t		stride = hymt_panel_stride(k);
 	size_t		pitch = (size_t) k * element_size(dtype);
 	const char *weights = (const char *) job->weights->data + (size_t) job->first * pitch;
 	const char *panel = (const char *) job->panel;
@@ -284,12 +284,12 @@ matmul_panels(const HymtMatmul *job, HymtDtype dtype)
 		int			width = job->count - column < TILE_COLUMNS ? 1 : TILE_COLUMNS;
 
 		for (int c = 0; c < width; c++)
-			widen_typed(job->panel + c * padded, weights + (size_t) (column + c) * pitch, dtype, k, true,
+			widen_typed(job->panel + c * stride, weights + (size_t) (column + c) * pitch, dtype, k, true,
 						TILE_COLUMNS * pitch);
 		if (width == 1)
-			matmul_columns(job, column, panel, (size_t) padded * sizeof(float), HYMT_DTYPE_F32, false, 1);
+			matmul_columns(job, column, panel, (size_t) stride * sizeof(float), HYMT_DTYPE_F32, false, 1);
 		else
-			matmul_columns(job, column, panel, (size_t) padded * sizeof(float), HYMT_DTYPE_F32, false, TILE_COLUMNS);
+			matmul_columns(job, column, panel, (size_t) stride * sizeof(float), HYMT_DTYPE_F32, false, TILE_COLUMNS);
 		column += width;
 	}
 }
@@ -322,7 +322,7 @@ matmul_bf16(const HymtMatmul *job)
 static void
 matmul_panel(const HymtMatmul *job, int64_t column, int width)
 {
-	size_t		pitch = (size_t) hymt_round_lanes(job->weights->columns) * sizeof(float);
+	size_t		pitch = (size_t) hymt_panel_stride(job->weights->columns) * sizeof(float);
 	const char *panel = (const char *) job->panel;
 	int			c = 0;
 
@@ -341,33 +341,78 @@ matmul_panel(const HymtMatmul *job, int64_t column, int width)
 		matmul_columns(job, column + c, panel + (size_t) c * pitch, pitch, HYMT_DTYPE_F32, false, 1);
 }
 
-/*
- * Quantised weights always go through the panel. It is narrow, so that it stays in the nearest cache, but where 16
- * columns stand side by side in memory, all of them are taken at once.
- */
+/* One row of x times `width` neighbouring columns, up to 16; `column` counts from job->first. */
+static void
+matmul_gptq_row(const HymtMatmul *job, int64_t column, int width)
+{
+	int64_t		k = job->weights->columns;
+	GptqRows	rows = {.weights = job->weights, .first = job->first + column, .width = width, .group = -1};
+	V16			lanes[HYMT_LANES];
+	float		totals[HYMT_LANES];
+
+	/* Words of neighbours stand side by side, so here a vector is one lane of the sums of all columns. */
+	UNROLL
+	for (int l = 0; l < HYMT_LANES; l++)
+		lanes[l] = v16_zero();
+	for (int64_t i = 0; i < k; i += HYMT_LANES)
+	{
+		V16			values[HYMT_LANES];
+
+		gptq_load(&rows, i, values);
+		if (i + 8 < k)
+			gptq_load(&rows, i + 8, values + 8);
+		else
+			for (int l = 8; l < HYMT_LANES; l++)
+				values[l] = v16_zero();
+		UNROLL
+		for (int l = 0; l < HYMT_LANES; l++)
+			lanes[l] = v16_fma(v16_set(job->x[i + l]), values[l], lanes[l]);
+	}
+	UNROLL
+	for (int half = HYMT_LANES / 2; half > 0; half /= 2)
+		for (int l = 0; l < half; l++)
+			lanes[l] = v16_add(lanes[l], lanes[l + half]);
+	v16_store(totals, lanes[0]);
+	for (int c = 0; c < width; c++)
+		job->out[column + c] = job->add ? job->out[column + c] + totals[c] : totals[c];
+}
+
+static void
+matmul_gptq(const HymtMatmul *job)
+{
+	int64_t		k = job->weights->columns;
+	size_t		stride = (size_t) hymt_panel_stride(k);
+	int			width;
+
+	/* 16 columns are a piece of cache: all of them are taken at once. */
+	for (int64_t column = 0; column < job->count; column += width)
+	{
+		width = job->count - column < HYMT_LANES ? (int) (job->count - column) : HYMT_LANES;
+		if (job->rows == 1)
+		{
+			matmul_gptq_row(job, column, width);
+			continue;
+		}
+		widen_gptq(job->panel, stride, job->weights, job->first + column, width);
+		for (int c = 0; c < width; c++)
+			memset(job->panel + (size_t) c * stride + k, 0, (size_t) (hymt_round_lanes(k) - k) * sizeof(float));
+		matmul_panel(job, column, width);
+	}
+}
+
+/* All other quantised weights always go through the panel, which is narrow, so that it stays in the nearest cache. */
 static void
 matmul_quantised(const HymtMatmul *job)
 {
-	bool		gptq = job->weights->dtype == HYMT_DTYPE_GPTQ_INT4;
-	int			most = gptq ? HYMT_PANEL_COLUMNS : job->rows == 1 ? GEMV_COLUMNS : TILE_COLUMNS;
-	int64_t		k = job->weights->columns;
-	size_t		padded = (size_t) hymt_round_lanes(k);
+	int			most = job->rows == 1 ? GEMV_COLUMNS : TILE_COLUMNS;
+	size_t		stride = (size_t) hymt_panel_stride(job->weights->columns);
 	int			width;
 
 	for (int64_t column = 0; column < job->count; column += width)
 	{
 		width = job->count - column < most ? (int) (job->count - column) : most;
-		if (gptq)
-			widen_gptq(job->panel, padded, job->weights, job->first + column, width);
 		for (int c = 0; c < width; c++)
-		{
-			float	   *out = job->panel + (size_t) c * padded;
-
-			if (gptq)
-				memset(out + k, 0, (padded - (size_t) k) * sizeof(float));
-			else
-				widen_quantised(out, job->weights, job->first + column + c, true);
-		}
+			widen_quantised(job->panel + (size_t) c * stride, job->weights, job->first + column + c, true);
 		matmul_panel(job, column, width);
 	}
 }
@@ -385,6 +430,9 @@ matmul(const HymtMatmul *job)
 			break;
 		case HYMT_DTYPE_BF16:
 			matmul_bf16(job);
+			break;
+		case HYMT_DTYPE_GPTQ_INT4:
+			matmul_gptq(job);
 			break;
 		default:
 			matmul_quantised(job);

@@ -75,6 +75,7 @@ widen_q4_k(float *out, const HymtBlockQ4_K *block, int64_t blocks)
 		float		of_scales = widen_f16(block->scale);
 		float		of_minima = widen_f16(block->minimum);
 
+		UNROLL
 		for (int part = 0; part < 8; part++, out += 2 * HYMT_LANES)
 		{
 			const uint8_t *values = block->values + part / 2 * 2 * HYMT_LANES;
@@ -104,6 +105,7 @@ widen_q6_k(float *out, const HymtBlockQ6_K *block, int64_t blocks)
 		float		of_scales = widen_f16(block->scale);
 
 		/* Each half of the block has 128 columns: 64 bytes of low bits, 32 of high ones. */
+		UNROLL
 		for (int part = 0; part < 16; part++, out += HYMT_LANES)
 		{
 			int			half = part / 8;
@@ -140,6 +142,56 @@ gptq_group(const HymtTensor *weights, int64_t group, int64_t first, int width, V
 		*scale = load_weights_part(scales->data, (int64_t) at, scales->dtype, width);
 }
 
+/* Where widen_gptq() is: up to 16 rows, and the group of the present column. */
+typedef struct GptqRows
+{
+	const HymtTensor *weights;
+	int64_t		first;
+	int			width;
+	int64_t		group;			/* -1: none yet */
+	int64_t		group_end;		/* the column behind it, where groups are runs of columns */
+	V16			scale;
+	V16			zero;
+} GptqRows;
+
+static __attribute__((noinline)) void
+gptq_enter_group(GptqRows *rows, int64_t group)
+{
+	if (rows->group != group)
+		gptq_group(rows->weights, rows->group = group, rows->first, rows->width, &rows->scale, &rows->zero);
+}
+
+/* The 8 columns from k on, a vector for each; they may be of different groups. */
+TILE void
+gptq_load(GptqRows *rows, int64_t k, V16 values[8])
+{
+	const HymtScales *scales = &rows->weights->scales;
+	int64_t		pitch = rows->weights->rows;
+	const uint32_t *words = (const uint32_t *) rows->weights->data + k / 8 * pitch + rows->first;
+	uint32_t	copy[HYMT_LANES] = {0};
+
+	FETCH_AHEAD(words + 16 * pitch);
+	if (rows->width < HYMT_LANES)
+		words = memcpy(copy, words, (size_t) rows->width * sizeof(*words));
+	if (scales->group_of == NULL && scales->group % 8 == 0)
+	{
+		if (k >= rows->group_end)
+		{
+			gptq_enter_group(rows, rows->group + 1);
+			rows->group_end += scales->group;
+		}
+		UNROLL
+		for (int i = 0; i < 8; i++)
+			values[i] = v16_mul(v16_sub(v16_load_u32_u4(words, i * 4), rows->zero), rows->scale);
+		return;
+	}
+	for (int i = 0; i < 8; i++)
+	{
+		gptq_enter_group(rows, scales->group_of != NULL ? scales->group_of[k + i] : (k + i) / scales->group);
+		values[i] = v16_mul(v16_sub(v16_load_u32_u4(words, i * 4), rows->zero), rows->scale);
+	}
+}
+
 /*
  * Up to 16 rows at a time, since words of neighbouring rows stand side by side: row `first` + c goes to
  * out + c * pitch. Not padded.
@@ -147,44 +199,22 @@ gptq_group(const HymtTensor *weights, int64_t group, int64_t first, int width, V
 static void
 widen_gptq(float *out, size_t pitch, const HymtTensor *weights, int64_t first, int width)
 {
-	const HymtScales *scales = &weights->scales;
-	const uint32_t *data = (const uint32_t *) weights->data + first;
-	int64_t		group = -1;
-	int64_t		known_until = 0;	/* columns before it are in `group` */
-	V16			scale = v16_zero();
-	V16			zero = v16_zero();
+	GptqRows	rows = {.weights = weights, .first = first, .width = width, .group = -1};
 
-	for (int64_t k = 0; k < weights->columns; k += 8, data += weights->rows)
+	for (int64_t k = 0; k < weights->columns; k += 8)
 	{
-		uint32_t	copy[HYMT_LANES] = {0};
-		const uint32_t *words = data;
 		V16			values[8];
+		float		columns[HYMT_LANES][8];
 
-		FETCH_AHEAD(data + 8 * weights->rows);
-		if (width < HYMT_LANES)
-			words = memcpy(copy, data, (size_t) width * sizeof(*data));
-		for (int i = 0; i < 8; i++)
-		{
-			if (k + i >= known_until)
-			{
-				int64_t		wanted = scales->group_of != NULL ? scales->group_of[k + i] : group + 1;
-
-				known_until += scales->group_of != NULL ? 1 : scales->group;
-				if (wanted != group)
-					gptq_group(weights, group = wanted, first, width, &scale, &zero);
-			}
-			values[i] = v16_mul(v16_sub(v16_load_u32_u4(words, i * 4), zero), scale);
-		}
+		gptq_load(&rows, k, values);
 		if (width == HYMT_LANES)
-			v16_store_columns(out + k, pitch, values);
-		else
 		{
-			float		columns[HYMT_LANES][8];
-
-			v16_store_columns(&columns[0][0], 8, values);
-			for (int c = 0; c < width; c++)
-				memcpy(out + (size_t) c * pitch + k, columns[c], sizeof(columns[c]));
+			v16_store_columns(out + k, pitch, values);
+			continue;
 		}
+		v16_store_columns(&columns[0][0], 8, values);
+		for (int c = 0; c < width; c++)
+			memcpy(out + (size_t) c * pitch + k, columns[c], sizeof(columns[c]));
 	}
 }
 

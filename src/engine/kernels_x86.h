@@ -23,7 +23,7 @@ byte_bits(const uint8_t *data, int shift, int mask)
 {
 	__m128i		bytes = _mm_loadu_si128((const __m128i *) data);
 
-	return _mm_and_si128(_mm_srl_epi16(bytes, _mm_cvtsi32_si128(shift)), _mm_set1_epi8((char) mask));
+	return _mm_and_si128(_mm_srli_epi16(bytes, shift), _mm_set1_epi8((char) mask));
 }
 
 /* 4 bits of each byte of `low`, and above them 2 bits of each of `high`. */

@@ -69,7 +69,7 @@ def check_engine_of_worker():
             kind, body = engine.read()
             if kind == check_serve.RESULT:
                 answered += 1
-                if body[32:].decode() != case["output"]:
+                if body[96:].decode() != case["output"]:
                     problem = problem or "another answer"
             elif answered == 20:
                 degraded, reused = check_serve.struct.unpack_from("=QQ", body, 48)

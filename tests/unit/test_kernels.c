@@ -625,7 +625,7 @@ check_matmul(const HymtKernels *kernels, const HymtTensor *weights, int rows, bo
 	size_t		out_floats = (size_t) rows * out_stride;
 	float	   *expected = malloc(out_floats * sizeof(float));
 	float	   *got = malloc(out_floats * sizeof(float));
-	float	   *panel = aligned_alloc(64, HYMT_PANEL_COLUMNS * (size_t) hymt_round_lanes(weights->columns) *
+	float	   *panel = aligned_alloc(64, HYMT_PANEL_COLUMNS * (size_t) hymt_panel_stride(weights->columns) *
 									  sizeof(float));
 
 	for (size_t i = 0; i < out_floats; i++)
@@ -662,7 +662,7 @@ test_matmul(void **state)
 			HymtTensor	weights = random_tensor((HymtDtype) (round % HYMT_DTYPE_COUNT), random_in(1, 21),
 												round < 700 ? random_in(1, 70) : random_in(70, 600));
 
-			check_matmul(kernels, &weights, random_in(1, 14), random_in(0, 1));
+			check_matmul(kernels, &weights, round % 4 == 0 ? 1 : random_in(1, 14), random_in(0, 1));
 			free_tensor(&weights);
 		}
 	}

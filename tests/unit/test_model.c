@@ -886,8 +886,8 @@ test_fingerprint_sees_changes(void **state)
 
 typedef struct Progress
 {
-	int			calls;
 	int			last;
+	bool		reading;		/* of weights was told */
 } Progress;
 
 static void
@@ -898,20 +898,20 @@ note_progress(void *context, int percent, const char *phase)
 	assert_true(percent >= progress->last && percent <= 100);
 	assert_true(phase != NULL && phase[0] != '\0');
 	progress->last = percent;
-	progress->calls++;
+	progress->reading = progress->reading || strcmp(phase, "reading weights") == 0;
 }
 
 static void
 test_progress(void **state)
 {
-	Progress	progress = {0, 0};
+	Progress	progress = {0};
 	HymtModelOptions options = {.progress = note_progress, .progress_context = &progress};
 	HymtModel	model;
 
 	(void) state;
 	open_model(&model, DEMO, &options);
 	hymt_model_close(&model);
-	assert_true(progress.calls > 10);
+	assert_true(progress.reading);
 	assert_int_equal(progress.last, 100);
 }
 
