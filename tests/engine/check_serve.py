@@ -258,7 +258,7 @@ def check_end():
         "a body shorter than its fields say": struct.pack("=IIII", MAGIC, REQUEST, len(one) - 17, 0) + one[16:-1],
         "an unterminated language": frame(REQUEST, struct.pack("=QIIQffII16s16sII", 1, 1, 0, 0, 0, 0, 0, 0, b"x" * 16,
                                                                b"zh", 0, 0)),
-        "a temperature that is no number": request(1, 1, case["from"], case["to"], "x", 0, (0, float("nan"), 1.0, 0)),
+        "a temperature that is no number": request(1, 1, case["from"], case["to"], "x", draw=(0, float("nan"), 1.0, 0)),
     }
     for name, data in garbage.items():
         engine = Engine()
