@@ -44,6 +44,13 @@ open_tokenizer(HymtEngine *engine, HymtError *error)
 	return true;
 }
 
+static bool
+find_template(HymtEngine *engine, HymtError *error)
+{
+	return hymt_chat_template_find(&engine->chat, engine->tokenizer, error) ||
+		hymt_fail(error, error->failure, "%s/tokenizer.json: %s", engine->model.directory, error->message);
+}
+
 /*
  * Published configurations name stop ids that are ordinary text in their own vocabulary (a GGUF of Hy-MT2 ends at "$"):
  * only control tokens can end an answer.
@@ -111,7 +118,7 @@ open_parts(HymtEngine *engine, const HymtEngineOptions *options, HymtError *erro
 						 hymt_family_name(HYMT_FAMILY_HY_MT2));
 	report(options, 90, "reading tokenizer");
 	if (!open_tokenizer(engine, error) ||
-		!hymt_chat_template_find(&engine->chat, engine->tokenizer, error) ||
+		!find_template(engine, error) ||
 		!choose_stop_ids(engine, error) ||
 		!check_room(engine, options, error))
 		return false;
