@@ -367,6 +367,7 @@ if __name__ == "__main__":
     check_end()
     check_parent_death()
     check_refused()
-    check_slow_reader()
-    check_heartbeat()
+    if os.environ.get("HYMT_SANITIZED") != "1":         # thousands of answers, and a clock
+        check_slow_reader()
+        check_heartbeat()
     finish()
