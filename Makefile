@@ -4,6 +4,8 @@
 #   make install            both, the SQL scripts and the demo model
 #   make installcheck       pg_regress, isolation and TAP tests against an installed hymt
 #   make check-engine       engine unit tests and reference vectors; needs no PostgreSQL
+#   make check-sanitize     most of them once more, with AddressSanitizer and UndefinedBehaviorSanitizer
+#   make check-fuzz         random inputs (FUZZ_RUNS for each target) to whatever reads files and frames; needs clang
 #   PG_CONFIG=…             as in any PGXS extension
 #
 # The extension and the engine share no object file: one is position-independent code inside PostgreSQL, the other a
@@ -51,7 +53,8 @@ $(OBJS): $(wildcard src/extension/*.h src/protocol/*.h)
 all: engine
 install: install-engine
 installcheck: regress-folder
-.PHONY: engine install-engine uninstall-engine regress-folder check-engine test-programs
+.PHONY: engine install-engine uninstall-engine regress-folder check-engine test-programs check-sanitize \
+	fuzz-programs check-fuzz fuzz-coverage
 
 sql/hymt--$(EXTVERSION).sql: sql/hymt.sql
 	cp $< $@
@@ -63,6 +66,9 @@ regress-folder:
 	@ln -sfn ../../tests/specs build/regress/specs
 
 # --- the engine program ------------------------------------------------------------------------------------------
+
+# Variants of the program, with sanitizers or coverage, are built beside it.
+BUILD ?= build
 
 # No contraction, no fast-math: every device of a class must give the same bits (doc/numerics.md).
 ENGINE_CC ?= $(CC)
@@ -80,29 +86,29 @@ ENGINE_LIBS = $(ENGINE_WRAP) $(shell $(PKG_CONFIG) --libs libpcre2-8 jansson lib
 	$(ENGINE_EXTRA)
 
 ENGINE_SOURCES = $(sort $(wildcard src/engine/*.c) $(wildcard src/protocol/*.c))
-ENGINE_OBJS = $(patsubst src/%.c,build/%.o,$(ENGINE_SOURCES)) build/engine/sentencepiece_shim.o
-ENGINE_LIBRARY_OBJS = $(filter-out build/engine/main.o,$(ENGINE_OBJS))
+ENGINE_OBJS = $(patsubst src/%.c,$(BUILD)/%.o,$(ENGINE_SOURCES)) $(BUILD)/engine/sentencepiece_shim.o
+ENGINE_LIBRARY_OBJS = $(filter-out $(BUILD)/engine/main.o,$(ENGINE_OBJS))
 ifneq ($(filter x86_64 amd64,$(shell uname -m)),)
-build/engine/kernels_avx2.o: ENGINE_ISA = -mavx2 -mfma -mf16c
-build/engine/kernels_avx512.o: ENGINE_ISA = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
+$(BUILD)/engine/kernels_avx2.o: ENGINE_ISA = -mavx2 -mfma -mf16c
+$(BUILD)/engine/kernels_avx512.o: ENGINE_ISA = -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
 endif
 
-engine: build/hymt-engine
+engine: $(BUILD)/hymt-engine
 
-build/%.o: src/%.c
+$(BUILD)/%.o: src/%.c
 	@mkdir -p $(@D)
 	$(ENGINE_CC) $(ENGINE_CFLAGS) $(ENGINE_ISA) -c -o $@ $<
 
-build/%.o: src/%.cc
+$(BUILD)/%.o: src/%.cc
 	@mkdir -p $(@D)
 	$(ENGINE_CXX) $(ENGINE_CXXFLAGS) -c -o $@ $<
 
-build/hymt-engine: $(ENGINE_OBJS)
+$(BUILD)/hymt-engine: $(ENGINE_OBJS)
 	$(ENGINE_CC) $(ENGINE_CFLAGS) -o $@ $^ $(ENGINE_LIBS)
 
 install-engine: engine
 	$(MKDIR_P) '$(DESTDIR)$(pkglibdir)' '$(DESTDIR)$(datadir)/hymt/models/demo'
-	$(INSTALL_PROGRAM) build/hymt-engine '$(DESTDIR)$(pkglibdir)/hymt-engine'
+	$(INSTALL_PROGRAM) $(BUILD)/hymt-engine '$(DESTDIR)$(pkglibdir)/hymt-engine'
 	$(INSTALL_DATA) $(filter-out %/reference.jsonl %/heldout.jsonl,$(wildcard models/demo/*)) '$(DESTDIR)$(datadir)/hymt/models/demo/'
 
 uninstall: uninstall-engine
@@ -112,24 +118,58 @@ uninstall-engine:
 
 # --- test programs -----------------------------------------------------------------------------------------------
 
-UNIT_TESTS = $(patsubst tests/unit/%.c,build/tests/%,$(sort $(wildcard tests/unit/test_*.c)))
-MOCK_ENGINE = build/tests/hymt-mock-engine
+UNIT_TESTS = $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(sort $(wildcard tests/unit/test_*.c)))
+MOCK_ENGINE = $(BUILD)/tests/hymt-mock-engine
 
 test-programs: $(UNIT_TESTS) $(if $(wildcard tests/mock/*.c),$(MOCK_ENGINE))
 
 # cmocka 2 calls assertions deprecated whose successors cmocka 1 does not have.
-build/tests/test_%: tests/unit/test_%.c $(ENGINE_LIBRARY_OBJS)
+$(BUILD)/tests/test_%: tests/unit/test_%.c $(ENGINE_LIBRARY_OBJS)
 	@mkdir -p $(@D)
 	$(ENGINE_CC) $(ENGINE_CFLAGS) -Wno-deprecated-declarations -Isrc/engine -o $@ $< $(ENGINE_LIBRARY_OBJS) -lcmocka $(ENGINE_LIBS)
 
 # The TAP tests run it in the engine's place.
 installcheck: $(MOCK_ENGINE)
 
-$(MOCK_ENGINE): $(wildcard tests/mock/*.c) $(patsubst src/%.c,build/%.o,$(wildcard src/protocol/*.c))
+$(MOCK_ENGINE): $(wildcard tests/mock/*.c) $(patsubst src/%.c,$(BUILD)/%.o,$(wildcard src/protocol/*.c))
 	@mkdir -p $(@D)
 	$(ENGINE_CC) $(ENGINE_CFLAGS) -Isrc/protocol -o $@ $(filter %.c %.o,$^)
 
 check-engine: engine test-programs
 	tests/check-engine
 
--include $(wildcard build/*/*.d build/tests/*.d)
+# Whatever a sanitizer finds ends the program, and so fails its test.
+SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+
+check-sanitize:
+	$(MAKE) BUILD=build/sanitize ENGINE_OPT='-O1 -g' ENGINE_EXTRA='$(ENGINE_EXTRA) $(SANITIZE)' engine test-programs
+	HYMT_BUILD=build/sanitize HYMT_SANITIZED=1 tests/check-engine
+
+# --- fuzzing -----------------------------------------------------------------------------------------------------
+
+# Each tests/fuzz/fuzz_NAME.c is a target of libFuzzer, tests/fuzz/seeds_NAME.py what it starts from. Files are not
+# mapped but read into memory of their exact size, so that every byte read behind them is noticed.
+FUZZ_RUNS ?= 5000
+FUZZ_FLAGS = $(SANITIZE) -fsanitize=fuzzer-no-link
+FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+
+fuzz-programs: $(FUZZ_TARGETS)
+
+$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/support.c tests/fuzz/support.h $(ENGINE_LIBRARY_OBJS)
+	@mkdir -p $(@D)
+	$(ENGINE_CC) $(filter-out -Dmmap% -Dmunmap%,$(ENGINE_CFLAGS)) -fsanitize=fuzzer -Isrc/engine -o $@ $< tests/fuzz/support.c \
+		$(ENGINE_LIBRARY_OBJS) $(ENGINE_LIBS)
+
+check-fuzz:
+	$(MAKE) BUILD=build/fuzz ENGINE_CC=clang ENGINE_OPT='-O1 -g' \
+		ENGINE_EXTRA='$(FUZZ_FLAGS) -Dmmap=fuzz_mmap -Dmunmap=fuzz_munmap' fuzz-programs
+	tests/fuzz/run build/fuzz/fuzz $(FUZZ_RUNS)
+
+# What of the files that read untrusted input the seeds alone reach. Needs Debian's llvm.
+fuzz-coverage:
+	$(MAKE) BUILD=build/coverage ENGINE_CC=clang ENGINE_OPT='-O0 -g' \
+		ENGINE_EXTRA='-fsanitize=fuzzer-no-link -fprofile-instr-generate -fcoverage-mapping -Dmmap=fuzz_mmap -Dmunmap=fuzz_munmap' \
+		fuzz-programs
+	tests/fuzz/coverage build/coverage/fuzz
+
+-include $(wildcard $(BUILD)/*/*.d $(BUILD)/tests/*.d)

@@ -14,6 +14,7 @@ extern int	hymt_cmd_tokenize(int argc, char **argv);
 extern int	hymt_cmd_eval(int argc, char **argv);
 extern int	hymt_cmd_inspect(int argc, char **argv);
 extern int	hymt_cmd_bench(int argc, char **argv);
+extern int	hymt_cmd_selftest(int argc, char **argv);
 extern int	hymt_cmd_serve(int argc, char **argv);
 
 #endif							/* HYMT_CMD_H */

@@ -393,7 +393,7 @@ read_config(HymtConfig *config, const Source *source, HymtError *error)
 		!read_stop_ids(config, source, error))
 		return false;
 	config->norm_eps = (float) eps;
-	return true;
+	return config->norm_eps > 0 || broken(error, source, "rms_norm_eps", "is 0 in single precision");
 }
 
 /* do_sample and its parameters are ignored: answers are always greedy, so that equal texts get equal translations. */

@@ -45,6 +45,13 @@ open_tokenizer(HymtEngine *engine, HymtError *error)
 	return true;
 }
 
+static bool
+open_prompts(HymtEngine *engine, HymtError *error)
+{
+	return hymt_prompts_open(&engine->prompts, &engine->model, engine->tokenizer, error) ||
+		hymt_fail(error, error->failure, "%s: %s", engine->model.path, error->message);
+}
+
 /*
  * A GGUF file names one or two of the ids that a generation_config.json lists, and some name a wrong one (a Hy-MT2 file
  * ends at "$"): the control tokens that end answers in the known vocabularies are added.
@@ -272,7 +279,7 @@ check_files(void *context, const HymtModel *model, HymtError *error)
 
 	return hymt_budget_decide(&engine->budget, model, error) &&
 		open_tokenizer(engine, error) &&
-		hymt_prompts_open(&engine->prompts, model, engine->tokenizer, error) &&
+		open_prompts(engine, error) &&
 		choose_stop_ids(engine, error) &&
 		check_room(engine, opening->options, error) &&
 		read_adapters(engine, opening->options, error);

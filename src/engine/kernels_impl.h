@@ -93,18 +93,14 @@ load_weights_part(const char *row, int64_t index, HymtDtype dtype, int n)
  */
 #define FETCH_AHEAD(address) __builtin_prefetch(address, 0, 3)
 
-/* Pads with +0 up to a multiple of 16 where `pad` is set. Fetches data + ahead bytes, unless that is 0. */
+/* Pads with +0 up to a multiple of 16 where `pad` is set. */
 TILE void
-widen_typed(float *out, const char *data, HymtDtype dtype, int64_t n, bool pad, size_t ahead)
+widen_typed(float *out, const char *data, HymtDtype dtype, int64_t n, bool pad)
 {
 	int64_t		i = 0;
 
 	for (; i + HYMT_LANES <= n; i += HYMT_LANES)
-	{
 		v16_store(out + i, load_weights(data, i, dtype));
-		if (ahead > 0)
-			FETCH_AHEAD(data + ahead + (size_t) i * element_size(dtype));
-	}
 	if (i < n)
 	{
 		V16			last = load_weights_part(data, i, dtype, (int) (n - i));
@@ -125,11 +121,11 @@ widen(float *out, const HymtTensor *tensor, int64_t row)
 	const char *data = (const char *) tensor->data + (size_t) row * hymt_dtype_bytes(tensor->dtype, n);
 
 	if (tensor->dtype == HYMT_DTYPE_F32)
-		widen_typed(out, data, HYMT_DTYPE_F32, n, false, 0);
+		widen_typed(out, data, HYMT_DTYPE_F32, n, false);
 	else if (tensor->dtype == HYMT_DTYPE_F16)
-		widen_typed(out, data, HYMT_DTYPE_F16, n, false, 0);
+		widen_typed(out, data, HYMT_DTYPE_F16, n, false);
 	else if (tensor->dtype == HYMT_DTYPE_BF16)
-		widen_typed(out, data, HYMT_DTYPE_BF16, n, false, 0);
+		widen_typed(out, data, HYMT_DTYPE_BF16, n, false);
 	else
 		widen_quantised(out, tensor, row, false);
 }
@@ -152,10 +148,11 @@ add_vector(float *x, const HymtTensor *vector, int64_t first, int n)
 /*
  * R rows of x times C columns. `weights` is the first column's k stored values, the next column's are `pitch` bytes
  * further. The sums go to out[r * out_stride + c]. fetch: the columns behind these come next, from far memory.
+ * ahead: NULL, or what comes next from there; with each vector of weights `step` bytes of it are fetched.
  */
 TILE void
-matmul_tile(const HymtMatmul *job, float *out, const float *x, const char *weights, size_t pitch, HymtDtype dtype,
-			const bool fetch, const int R, const int C)
+compute_tile(const HymtMatmul *job, float *out, const float *x, const char *weights, size_t pitch, HymtDtype dtype,
+			 const bool fetch, const char *ahead, size_t step, const int R, const int C)
 {
 	int64_t		k = job->weights->columns;
 	int64_t		i = 0;
@@ -175,6 +172,11 @@ matmul_tile(const HymtMatmul *job, float *out, const float *x, const char *weigh
 			w[c] = load_weights(weights + c * pitch, i, dtype);
 			if (fetch)
 				FETCH_AHEAD(weights + (size_t) (c + C) * pitch + (size_t) i * element_size(dtype));
+		}
+		if (ahead != NULL)
+		{
+			FETCH_AHEAD(ahead);
+			ahead += step;
 		}
 		UNROLL
 		for (int t = 0; t < R * C; t++)
@@ -204,6 +206,13 @@ matmul_tile(const HymtMatmul *job, float *out, const float *x, const char *weigh
 		for (int t = 0; t < R * C; t++)
 			out[(t / C) * job->out_stride + t % C] = totals[t];
 	}
+}
+
+TILE void
+matmul_tile(const HymtMatmul *job, float *out, const float *x, const char *weights, size_t pitch, HymtDtype dtype,
+			const bool fetch, const int R, const int C)
+{
+	compute_tile(job, out, x, weights, pitch, dtype, fetch, NULL, 0, R, C);
 }
 
 /* All rows times C columns; `column` counts from job->first. */
@@ -266,6 +275,32 @@ matmul_typed(const HymtMatmul *job, HymtDtype dtype)
 }
 
 /*
+ * The C columns in the panel times all rows, of which there are more than one tile. The stored columns that come next
+ * begin at `ahead`, `bytes` for each vector of them; they are fetched evenly meanwhile: asked for all at once, when the
+ * panel is filled, they would be more than the memory takes orders for, and the sums would wait.
+ */
+TILE void
+matmul_widened(const HymtMatmul *job, int64_t column, const char *ahead, size_t bytes, const int C)
+{
+	int64_t		k = job->weights->columns;
+	const char *panel = (const char *) job->panel;
+	size_t		pitch = (size_t) hymt_panel_stride(k) * sizeof(float);
+	int			tiles = job->rows / TILE_ROWS;
+	size_t		step = (bytes + (size_t) tiles - 1) / (size_t) tiles;
+	HymtMatmul	rest = *job;
+
+	for (int tile = 0; tile < tiles; tile++)
+	{
+		compute_tile(job, rest.out + column, rest.x, panel, pitch, HYMT_DTYPE_F32, false, ahead, step, TILE_ROWS, C);
+		ahead += (size_t) (k / HYMT_LANES) * step;
+		rest.x += TILE_ROWS * job->x_stride;
+		rest.out += TILE_ROWS * job->out_stride;
+	}
+	rest.rows = job->rows % TILE_ROWS;
+	matmul_columns(&rest, column, panel, pitch, HYMT_DTYPE_F32, false, C);
+}
+
+/*
  * With several tiles of rows each weight would be widened several times: widen it once into a panel of a few columns
  * that stays in the nearest cache.
  */
@@ -274,22 +309,22 @@ matmul_panels(const HymtMatmul *job, HymtDtype dtype)
 {
 	int64_t		k = job->weights->columns;
 	int64_t		stride = hymt_panel_stride(k);
+	size_t		vector = HYMT_LANES * element_size(dtype);
 	size_t		pitch = (size_t) k * element_size(dtype);
 	const char *weights = (const char *) job->weights->data + (size_t) job->first * pitch;
-	const char *panel = (const char *) job->panel;
 	int64_t		column = 0;
 
 	while (column < job->count)
 	{
 		int			width = job->count - column < TILE_COLUMNS ? 1 : TILE_COLUMNS;
+		const char *ahead = weights + (size_t) (column + width) * pitch;
 
 		for (int c = 0; c < width; c++)
-			widen_typed(job->panel + c * stride, weights + (size_t) (column + c) * pitch, dtype, k, true,
-						TILE_COLUMNS * pitch);
+			widen_typed(job->panel + c * stride, weights + (size_t) (column + c) * pitch, dtype, k, true);
 		if (width == 1)
-			matmul_columns(job, column, panel, (size_t) stride * sizeof(float), HYMT_DTYPE_F32, false, 1);
+			matmul_widened(job, column, ahead, vector, 1);
 		else
-			matmul_columns(job, column, panel, (size_t) stride * sizeof(float), HYMT_DTYPE_F32, false, TILE_COLUMNS);
+			matmul_widened(job, column, ahead, TILE_COLUMNS * vector, TILE_COLUMNS);
 		column += width;
 	}
 }

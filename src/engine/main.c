@@ -26,6 +26,7 @@ static const Command commands[] = {
 	{"eval", hymt_cmd_eval, "logits and greedy ids for prompts of ids, JSON lines"},
 	{"inspect", hymt_cmd_inspect, "what a model directory holds"},
 	{"bench", hymt_cmd_bench, "--rows 1,4,16: tokens per second"},
+	{"selftest", hymt_cmd_selftest, "a report on model and machine with a verdict"},
 	{"serve", hymt_cmd_serve, "--fd N: the child of a database worker"},
 };
 

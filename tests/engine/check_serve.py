@@ -363,7 +363,7 @@ def check_drawing():
     engine.start()
     case = plain_cases()[0]
     draws = [(seed, 1.5, 1.0, 0) for seed in range(8)] * 2 + [(5, 0.0, 0.0, 0), (9, 1.5, 1.0, 1)]
-    engine.socket.sendall(b"".join(request(i, i, case["from"], case["to"], case["source"], 0, draw)
+    engine.socket.sendall(b"".join(request(i, i, case["from"], case["to"], case["source"], draw=draw)
                                    for i, draw in enumerate(draws)))
     found, _ = engine.answers(len(draws))
     answers = [found[i, i] for i in range(len(draws))]
@@ -416,7 +416,8 @@ if __name__ == "__main__":
     check_end()
     check_parent_death()
     check_refused()
-    check_slow_reader()
     check_drawing()
-    check_heartbeat()
+    if os.environ.get("HYMT_SANITIZED") != "1":         # thousands of answers, and a clock
+        check_slow_reader()
+        check_heartbeat()
     finish()

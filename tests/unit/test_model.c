@@ -303,6 +303,7 @@ static const struct
 	{"1e-05", "0", BROKEN, "rms_norm_eps"},
 	{"1e-05", "-1e-05", BROKEN, "rms_norm_eps"},
 	{"1e-05", "\"small\"", BROKEN, "rms_norm_eps"},
+	{"1e-05", "1e-50", BROKEN, "rms_norm_eps is 0"},
 	{"\"rope_theta\": 10000.0", "\"rope_theta\": 0", BROKEN, "rope_theta"},
 	{"\"rope_theta\": 10000.0", "\"rope_theta\": 1e400", BROKEN, "real number"},
 	{"\"rope_theta\": 10000.0", "\"rope_theta\": NaN", BROKEN, "line"},
