@@ -323,10 +323,11 @@ put_heartbeat(Serve *serve)
 	HymtHeartbeat beat;
 
 	serve->last_beat = now_ms();
+	hymt_adapters_stats(serve->engine.loaded, &stats);
+	serve->told_steps = stats.steps;
 	/* To a worker that does not read, more of the same would only pile up. */
 	if (hymt_bytes_length(&serve->out) > READ_BYTES)
 		return;
-	hymt_adapters_stats(serve->engine.loaded, &stats);
 	beat = (HymtHeartbeat)
 	{
 		.steps = stats.steps,.rows = stats.rows,.input_tokens = stats.input_tokens,
@@ -335,18 +336,20 @@ put_heartbeat(Serve *serve)
 			.degraded_steps = stats.degraded_steps,.reused_tokens = stats.reused_tokens,
 			.preemptions = stats.preemptions
 	};
-	serve->told_steps = stats.steps;
 	put_frame(serve, HYMT_FRAME_HEARTBEAT, &beat, sizeof(beat), NULL, 0);
 }
 
-/* Counters that grew are told soon, even when nothing is left to do: who looks at them after a job wants all. */
+/*
+ * Counters that grew are told at once when nothing is left to do: who looks at them after a job wants all, and this
+ * engine may be stopped at any time.
+ */
 static int64_t
 beat_interval(const Serve *serve, bool busy)
 {
 	HymtSchedulerStats stats;
 
 	hymt_adapters_stats(serve->engine.loaded, &stats);
-	return busy || stats.steps != serve->told_steps ? BUSY_BEAT_MS : IDLE_BEAT_MS;
+	return busy ? BUSY_BEAT_MS : stats.steps != serve->told_steps ? 0 : IDLE_BEAT_MS;
 }
 
 /* --- requests --------------------------------------------------------------------------------------------------- */
