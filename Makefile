@@ -149,7 +149,7 @@ check-sanitize:
 
 # Each tests/fuzz/fuzz_NAME.c is a target of libFuzzer, tests/fuzz/seeds_NAME.py what it starts from. Files are not
 # mapped but read into memory of their exact size, so that every byte read behind them is noticed.
-FUZZ_RUNS ?= 5000
+FUZZ_RUNS ?= 20000
 FUZZ_FLAGS = $(SANITIZE) -fsanitize=fuzzer-no-link
 FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 

@@ -54,7 +54,8 @@ SEEDS = edits(TOKENIZER, {
     "empty regex": ("[^\\\\s]+", ""),
     "no decoder": ('"decoder":', '"decode":'),
     "decoder null": ('"decoder":{"type":"ByteLevel"}', '"decoder":null'),
-    "decoder sequence": ('"decoder":{"type":"ByteLevel"}', '"decoder":{"type":"Sequence","decoders":[{"type":"ByteLevel"}]}'),
+    "decoder sequence": ('"decoder":{"type":"ByteLevel"}',
+    '"decoder":{"type":"Sequence","decoders":[{"type":"ByteLevel"}]}'),
     "two decoders": ('"decoder":{"type":"ByteLevel"}',
                      '"decoder":{"type":"Sequence","decoders":[{"type":"ByteLevel"},{"type":"ByteLevel"}]}'),
     "other decoder": ('"decoder":{"type":"ByteLevel"}', '"decoder":{"type":"Metaspace"}'),
@@ -123,11 +124,16 @@ SEEDS = edits(TOKENIZER, {
 SEEDS = {label: text.encode() for label, text in SEEDS.items()}
 # Patterns in the dialect of these files, some of them in none.
 for number, pattern in enumerate((
-        r"\pL+", r"\p{Letter}+", r"\p{Foo}", r"\p", r"\P{N}", r"\x41", r"\x{4e2D}+", r"\x{}", r"\x{1234567}", r"\x{41", r"\x4", r"\u4e2d", r"\u4e",
-        r"[\x{41}-\x{5A}]", r"[\u4e00-\u9fff]+", r"[a-z&&[^b]]", r"[a-z--b]", r"[a~~b]", r"[[:alpha:]]", r"[]a]", r"[^]a]", r"[a", r"[z-a]", r"[\d\w\s\D\W\S]",
-        r"\d+\w*\s?\D\W\S", r"\h\R\X", r"\b\B\A\z\Z\G", r"\Qabc\E", r"\1(a)", r"(?<name>a)\k<name>", r"(?P<n>a)", r"(?>a+)b", r"(?:a|b)", r"(?=a)", r"(?<=a)b",
-        r"(?<!a)b", r"(?i)a", r"(?m)^a$", r"(?s).", r"(?x) a", r"(?-i:a)", r"(?#c)", r"(?R)", r"(*ACCEPT)", r"(*UTF8)", r"a++", r"a{2,}", r"a{,3}", r"a{2}{3}", r"{", r"a{70000}",
-        r"^", r"$", r".", r"\n\r\t\f\v\e\a", r"\c", r"\N{U+41}", r"\o{101}", r"\08", r"\-\.\/", r"\é", "\\", r"|", r"()", r"(", r")", r"x*", r"(x*)*y", r"(a|aa)+$", "\0",
+        r"\pL+", r"\p{Letter}+", r"\p{Foo}", r"\p", r"\P{N}", r"\x41", r"\x{4e2D}+", r"\x{}", r"\x{1234567}",
+        r"\x{41", r"\x4", r"\u4e2d", r"\u4e",
+        r"[\x{41}-\x{5A}]", r"[\u4e00-\u9fff]+", r"[a-z&&[^b]]", r"[a-z--b]", r"[a~~b]", r"[[:alpha:]]", r"[]a]",
+        r"[^]a]", r"[a", r"[z-a]", r"[\d\w\s\D\W\S]",
+        r"\d+\w*\s?\D\W\S", r"\h\R\X", r"\b\B\A\z\Z\G", r"\Qabc\E", r"\1(a)", r"(?<name>a)\k<name>", r"(?P<n>a)",
+        r"(?>a+)b", r"(?:a|b)", r"(?=a)", r"(?<=a)b",
+        r"(?<!a)b", r"(?i)a", r"(?m)^a$", r"(?s).", r"(?x) a", r"(?-i:a)", r"(?#c)", r"(?R)", r"(*ACCEPT)",
+        r"(*UTF8)", r"a++", r"a{2,}", r"a{,3}", r"a{2}{3}", r"{", r"a{70000}",
+        r"^", r"$", r".", r"\n\r\t\f\v\e\a", r"\c", r"\N{U+41}", r"\o{101}", r"\08", r"\-\.\/", r"\é", "\\", r"|",
+        r"()", r"(", r")", r"x*", r"(x*)*y", r"(a|aa)+$", "\0",
         "[\u3040-ゟ]+", "(" * 300 + ")" * 300)):
     SEEDS[f"pattern {number}"] = TOKENIZER.replace(compact(SPLIT["pattern"]["Regex"]), compact(pattern)).encode()
 # Many tokens and merges, so that the tables grow.
@@ -139,16 +145,23 @@ SEEDS["many steps"] = TOKENIZER.replace(compact(SPLIT), ",".join([compact(SPLIT)
 SEEDS["long token"] = TOKENIZER.replace('"a":0', '"a":0,"' + "a" * 3000 + '":20').encode()
 SEEDS["long added token"] = TOKENIZER.replace("<|eos|>", "中é\\u00e9\\u4e2D\\u0001" * 200).encode()
 for number, text in enumerate((
-        '"truncation":nulL', '"truncation":-', '"truncation":1.', '"truncation":1e', '"truncation":-01', '"truncation":"', '"truncation":tru',
-        '"truncation":[[1,2],{"a":[true,false,null]}]', '"truncation":{"a":1,}', '"truncation":[1,]', '"truncation":{1:2}', '"truncation":"\\uD83D\\u0041"',
+        '"truncation":nulL', '"truncation":-', '"truncation":1.', '"truncation":1e', '"truncation":-01',
+        '"truncation":"', '"truncation":tru',
+        '"truncation":[[1,2],{"a":[true,false,null]}]', '"truncation":{"a":1,}', '"truncation":[1,]',
+        '"truncation":{1:2}', '"truncation":"\\uD83D\\u0041"',
         '"truncation":"\\udE00"', '"truncation":"\\u00AF\\uABCD"', '"truncation":99999999999999999999999999')):
     SEEDS[f"json {number}"] = TOKENIZER.replace('"truncation":null', text).encode()
 for number, (old, new) in enumerate((
-        ('"id":10', '"id":99999999999999999999'), ('"id":10', '"id":"10"'), ('"content":"<|eos|>"', '"content":10'), ('"type":"BPE"', '"type":null'),
-        ('"special":true}', '"special":true,"x":'), ('"decoder":{"type":"ByteLevel"}', '"decoder":nope'), ('"content":"<|eos|>"', '"content":"ab"'),
-        ('"content":"<|eos|>","special":true', '"content":"a","special":true'), ('"id":9,"content":"<s>"', '"id":4,"content":"ab"'),
-        ('"id":9,"content":"<s>"', '"id":0,"content":"a"'), ('["ab","c"]', '["","c"]'), ('["ab","c"]', '"ab  c"'), ('["ab","c"]', '" "'),
-        ('"added_tokens":[', '"added_tokens":null,"x":['), ('"vocab":{', '"vocab":{"\\u00zz":1,'), ('"vocab":{', '"vocab":{"a" 1,'))):
+        ('"id":10', '"id":99999999999999999999'), ('"id":10', '"id":"10"'), ('"content":"<|eos|>"', '"content":10'),
+        ('"type":"BPE"', '"type":null'),
+        ('"special":true}', '"special":true,"x":'), ('"decoder":{"type":"ByteLevel"}', '"decoder":nope'),
+        ('"content":"<|eos|>"', '"content":"ab"'),
+        ('"content":"<|eos|>","special":true', '"content":"a","special":true'), ('"id":9,"content":"<s>"',
+        '"id":4,"content":"ab"'),
+        ('"id":9,"content":"<s>"', '"id":0,"content":"a"'), ('["ab","c"]', '["","c"]'), ('["ab","c"]', '"ab  c"'),
+        ('["ab","c"]', '" "'),
+        ('"added_tokens":[', '"added_tokens":null,"x":['), ('"vocab":{', '"vocab":{"\\u00zz":1,'), ('"vocab":{',
+        '"vocab":{"a" 1,'))):
     SEEDS[f"member {number}"] = TOKENIZER.replace(old, new, 1).encode()
 SEEDS.update({
     "good": TOKENIZER.encode(), "nothing": b"", "empty": b"#file tokenizer.json\n", "list": b"[]", "object": b"{}",
@@ -161,4 +174,5 @@ SEEDS.update({
 })
 
 WORDS = JSON_WORDS + ["ByteLevel", "Sequence", "Split", "Isolated", "Regex", "String", "NFC", "BPE", "\\\\p{L}", "(?!",
-                      "\\\\s+", "{1,3}", "(?i:", "[^", "\"vocab\":", "\"merges\":", "\"added_tokens\":", "\"special\":true", "Ġ"]
+                      "\\\\s+", "{1,3}",
+                      "(?i:", "[^", "\"vocab\":", "\"merges\":", "\"added_tokens\":", "\"special\":true", "Ġ"]
