@@ -9,6 +9,9 @@
 
 #include "utils/timestamp.h"
 
+/* Two processes that read the clock one after the other may look at the times in the other order. */
+#define CLOCK_SLACK_US (1000 * 1000)
+
 static bool
 claimed_by(const HymtSlot *slot, int device, uint64 generation)
 {
@@ -30,6 +33,18 @@ next_queued(bool suspects)
 	return hymt_shared->suspects.head < 0 ? NULL : &hymt_shared->slot[hymt_shared->suspects.head];
 }
 
+/*
+ * Until when a request is left to other devices; 0: it is not. One that seems to come from the future is what a clock
+ * leaves that was set back: nobody can tell how long it has waited, and it must not wait for the clock.
+ */
+static TimestampTz
+left_until(const HymtSlot *slot, int64 head_start, TimestampTz now)
+{
+	TimestampTz until = slot->submitted + head_start;
+
+	return head_start > 0 && until > now && slot->submitted - now < CLOCK_SLACK_US ? until : 0;
+}
+
 bool
 hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *claim, TimestampTz *due)
 {
@@ -40,11 +55,10 @@ hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *cl
 	*due = 0;
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
 	slot = next_queued(suspects_only);
-	if (slot != NULL && slot->submitted + head_start > now)
-	{
-		*due = slot->submitted + head_start;
+	if (slot != NULL)
+		*due = left_until(slot, head_start, now);
+	if (*due != 0)
 		slot = NULL;
-	}
 	if (slot != NULL)
 	{
 		hymt_policy_claimed(slot);
