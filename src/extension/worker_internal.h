@@ -178,15 +178,15 @@ typedef enum HymtMatch
 	HYMT_MATCH_NEVER			/* for a request that this engine was never sent */
 } HymtMatch;
 
-/* To which request an answer belongs; one in flight is so no longer afterwards. */
-extern HymtMatch hymt_worker_land(HymtEngine *engine, uint32 slot, uint64 generation);
+/* To which request an answer, or a failure, belongs; one in flight is so no longer afterwards. */
+extern HymtMatch hymt_worker_land(HymtEngine *engine, uint32 slot, uint64 generation, bool failed);
 extern void hymt_worker_note_progress(HymtEngine *engine);
 
 /* --- worker_pace.c ----------------------------------------------------------------------------------------------- */
 
 /* Ask the engine a question of this worker's own, if its pace is to be measured now. */
 extern void hymt_worker_measure(HymtEngine *engine);
-extern HymtMatch hymt_worker_land_probe(HymtEngine *engine, uint64 generation);
+extern HymtMatch hymt_worker_land_probe(HymtEngine *engine, uint64 generation, bool failed);
 
 /* Whether requests may be claimed for this engine at all. */
 extern bool hymt_worker_knows_pace(const HymtEngine *engine);

@@ -107,11 +107,11 @@ handle_skew(HymtEngine *engine, const HymtMessage *message)
 
 /* Common to both kinds of answer; true when somebody may be waiting for it. */
 static bool
-accept_answer(HymtEngine *engine, uint32 slot, uint64 generation)
+accept_answer(HymtEngine *engine, uint32 slot, uint64 generation, bool failed)
 {
 	HymtDeviceState *device;
 
-	switch (hymt_worker_land(engine, slot, generation))
+	switch (hymt_worker_land(engine, slot, generation, failed))
 	{
 		case HYMT_MATCH_NEVER:
 			hymt_worker_end_conversation(engine, ENDING_GARBAGE);
@@ -148,7 +148,7 @@ handle_result(HymtEngine *engine, const HymtMessage *message)
 {
 	const HymtResult *result = &message->as.result;
 
-	if (!accept_answer(engine, result->slot, result->generation))
+	if (!accept_answer(engine, result->slot, result->generation, false))
 		return;
 	hymt_queue_answer(hymt_worker->device, (int) result->slot, result->generation, message->text.data,
 					  message->text.length, (HymtFinish) result->finish, (int) result->input_tokens,
@@ -161,7 +161,7 @@ handle_failure(HymtEngine *engine, const HymtMessage *message)
 {
 	const HymtFailureFrame *failure = &message->as.failure;
 
-	if (!accept_answer(engine, failure->slot, failure->generation))
+	if (!accept_answer(engine, failure->slot, failure->generation, true))
 		return;
 	hymt_queue_fail(hymt_worker->device, (int) failure->slot, failure->generation, (HymtFailure) failure->failure, 0,
 					(HymtFinish) failure->finish, message->text.data, message->text.length);

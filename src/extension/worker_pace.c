@@ -8,6 +8,7 @@
  * anybody's request. Afterwards it leaves each request to others for as long as they would have been quicker: until the
  * request has been queued for the difference between this device's pace and the best one's. Then whoever is fast is
  * busy, and waiting longer would not pay any more. (It is the rule of renting skis: never worse than twice the best.)
+ * A device that fails the question counts as the slowest.
  *
  * A single device is not measured.
  */
@@ -17,6 +18,12 @@
 
 /* While there is work the pace is measured anew this often: it changes with the load. */
 #define MEASURE_EVERY_MS 10000
+
+/*
+ * A device whose engine fails the question fails it at once, and must not pass for the fastest of all. It takes what
+ * nobody else takes; where all fail, as with a broken adapter of the probe's languages, all are the same.
+ */
+#define FAILED_PROBE_PACE USECS_PER_HOUR
 
 /* Steps are meant to take no more than a quarter of a second, and engines report them at least once a second. */
 #define STANDSTILL_US (1500 * 1000)
@@ -145,7 +152,7 @@ hymt_worker_measure(HymtEngine *engine)
 }
 
 HymtMatch
-hymt_worker_land_probe(HymtEngine *engine, uint64 generation)
+hymt_worker_land_probe(HymtEngine *engine, uint64 generation, bool failed)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
@@ -154,7 +161,7 @@ hymt_worker_land_probe(HymtEngine *engine, uint64 generation)
 	if (generation != engine->probes || engine->probed_at == 0)
 		return HYMT_MATCH_LATE;
 	hymt_worker_note_progress(engine);
-	engine->pace = Max(1, now - engine->probed_at);
+	engine->pace = failed ? FAILED_PROBE_PACE : Max(1, now - engine->probed_at);
 	engine->measured_at = now;
 	engine->probed_at = 0;
 	if (engine->role == ROLE_SERVING)

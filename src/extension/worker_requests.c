@@ -195,12 +195,12 @@ hymt_worker_recall_requests(HymtEngine *engine, HymtEnding ending)
 }
 
 HymtMatch
-hymt_worker_land(HymtEngine *engine, uint32 slot, uint64 generation)
+hymt_worker_land(HymtEngine *engine, uint32 slot, uint64 generation, bool failed)
 {
 	HymtFlight *flight;
 
 	if (slot == (uint32) hymt_shared->slot_count)
-		return hymt_worker_land_probe(engine, generation);
+		return hymt_worker_land_probe(engine, generation, failed);
 	if (slot > (uint32) hymt_shared->slot_count)
 		return HYMT_MATCH_NEVER;
 	flight = &engine->flights[slot];

@@ -15,7 +15,8 @@
  *      LOADING* (phase, percent)       ->
  *      READY (model, limits)           ->
  *         or REFUSED (code, message), then the engine exits
- *                                      <-       REQUEST* (at most `credits` unanswered at any time)
+ *                                      <-       REQUEST* (at most `credits` unanswered at any time, and one of the
+ *                                                         worker's own, with which it measures the engine)
  *                                      <-       CANCEL*  (no answer is owed any more; a late one is dropped)
  *      RESULT | FAILURE (per request)  ->
  *      HEARTBEAT (now and then)        ->

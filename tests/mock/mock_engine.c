@@ -47,6 +47,7 @@
  *      no-room-then-refuse     that, and refuse as broken otherwise
  *      exit-when-ready         exit as soon as READY is sent
  *      crash-at-request N, hang-at-request N   at the N-th request, whatever it is; without N at the first
+ *      fail-requests NAME      fail every request at once, whatever it is
  *      at MOMENT FAULT         FAULT happens once at that moment, to the first engine that comes there; it leaves a
  *                              file `happened-MOMENT-FAULT` in the model directory. Moments: start (before HELLO),
  *                              hello (after it), loading, ready (just after READY), idle, step (with requests in it),
@@ -123,7 +124,9 @@ static const struct
 	{"unfinished", HYMT_FAILURE_UNFINISHED},
 	{"numeric", HYMT_FAILURE_NUMERIC},
 	{"unsupported", HYMT_FAILURE_UNSUPPORTED},
-	{"internal", HYMT_FAILURE_INTERNAL}
+	{"internal", HYMT_FAILURE_INTERNAL},
+	{"adapter", HYMT_FAILURE_ADAPTER},
+	{"over-limit", HYMT_FAILURE_OVER_LIMIT}
 };
 
 static HymtFailure
@@ -679,6 +682,12 @@ accept_request(const HymtFrame *frame)
 		crash();
 	if (fault_at_request("hang-at-request", request->arrival))
 		hang();
+	if (fault("fail-requests"))
+	{
+		send_failure(request, failure_by_name(mock.fault_argument));
+		free_request(request);
+		return;
+	}
 	if (fault("step") && mock.requests == NULL)
 		mock.next_step = now_ms() + mock.step_ms;
 	while (*end != NULL)

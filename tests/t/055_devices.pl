@@ -131,6 +131,18 @@ scenario 'a device whose engine hangs from the beginning' => sub {
 	is(device(0, 'requests'), $before, 'it never had a request');
 };
 
+# That is how the fastest device of all would look.
+scenario 'a device whose engine fails every request' => sub {
+	fault_at_device_0('fail-requests numeric');
+	my $before = device(0, 'requests');
+	my @sessions = map { background($node, calls(20, "failing $_")) } 1 .. 4;
+
+	is(join(' ', map { finish($_)->{out} . $_->{err} } @sessions), join(' ', (20) x 4), 'the other one answers');
+	is(device(0, 'requests'), $before, 'it never had a request');
+	$node->safe_psql('postgres', 'SELECT pg_terminate_backend(worker_pid) FROM hymt_status WHERE device = 1');
+	is(finish(background($node, translate('alone')))->{err}, 'ERROR:  MT003', 'when it is alone it is asked');
+};
+
 # Its worker waits two minutes for it, so all that is answered meanwhile is answered beside it.
 scenario 'a device whose engine hangs' => sub {
 	fault_at_device_0('hang-at-request 2');
