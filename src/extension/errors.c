@@ -5,6 +5,10 @@
  */
 #include "session.h"
 
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+
 int
 hymt_failure_sqlstate(HymtFailure failure)
 {
@@ -66,19 +70,43 @@ failure_description(const HymtOutcome *outcome)
 	}
 }
 
+char *
+hymt_visible_reason(const char *message)
+{
+	if (message[0] == '\0' || !has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_SETTINGS))
+		return NULL;
+	return hymt_text_to_server(message, strlen(message));
+}
+
+static char *
+failure_detail(const HymtOutcome *outcome)
+{
+	switch (outcome->failure)
+	{
+		case HYMT_FAILURE_UNFINISHED:
+			/* May be the beginning of the translation: texts do not go into messages. */
+			return NULL;
+		case HYMT_FAILURE_NO_MEMORY:
+		case HYMT_FAILURE_OVER_LIMIT:
+			/* May name the file that there was no memory for. */
+			return hymt_visible_reason(outcome->text);
+		default:
+			return outcome->text_length > 0 ? hymt_text_to_server(outcome->text, outcome->text_length) : NULL;
+	}
+}
+
 void
 hymt_raise_outcome(const HymtOutcome *outcome)
 {
 	int			sqlstate = outcome->sqlstate != 0 ? outcome->sqlstate : hymt_failure_sqlstate(outcome->failure);
-	/* What an engine says of an unfinished translation may be its beginning: texts do not go into messages. */
-	bool		has_detail = outcome->failure != HYMT_FAILURE_UNFINISHED && outcome->text_length > 0;
+	char	   *detail = failure_detail(outcome);
 
 	ereport(ERROR,
 			(errcode(sqlstate),
 			 errmsg("could not translate: %s",
 					sqlstate == ERRCODE_HYMT_ENGINE_CRASHED ? "the engine died of this text" :
 					failure_description(outcome)),
-			 has_detail ? errdetail_internal("%s", hymt_text_to_server(outcome->text, outcome->text_length)) : 0));
+			 detail != NULL ? errdetail_internal("%s", detail) : 0));
 }
 
 bool

@@ -13,7 +13,7 @@
 
 /* --- settings (guc.c) -------------------------------------------------------------------------------------------- */
 
-extern char *hymt_model;		/* hymt.model: a directory, or the name of a shipped model; SIGHUP, superuser only */
+extern char *hymt_model;		/* hymt.model: directory, GGUF file, or name of a shipped model; SIGHUP, superuser only */
 extern char *hymt_engine_program;	/* hymt.engine: path of the engine; POSTMASTER, superuser only; '' = in pkglibdir */
 extern char *hymt_prompt_family;	/* hymt.prompt_family: auto, or one of the families; SIGHUP */
 extern char *hymt_adapters;		/* hymt.adapters: which languages have which adapter; SIGHUP, superuser only */
@@ -21,7 +21,7 @@ extern char *hymt_adapters;		/* hymt.adapters: which languages have which adapte
 extern int	hymt_max_adapters;	/* hymt.max_adapters: loaded at a time; SIGHUP */
 extern int	hymt_threads;		/* hymt.threads: 0 = automatic; SIGHUP */
 extern int	hymt_max_context;	/* hymt.max_context, tokens; SIGHUP */
-extern int	hymt_memory;		/* hymt.memory, MB; 0 = automatic; SIGHUP, superuser only */
+extern int	hymt_memory;		/* hymt.memory, MB; 0 = automatic; SIGHUP */
 extern int	hymt_devices;		/* hymt.devices; POSTMASTER */
 extern int	hymt_queue_slots;	/* hymt.queue_slots; POSTMASTER */
 extern int	hymt_queue_memory;	/* hymt.queue_memory, kB; POSTMASTER */
@@ -42,7 +42,13 @@ extern void hymt_define_settings(void);
 #define ERRCODE_HYMT_QUEUE_TIMEOUT		MAKE_SQLSTATE('M','T','0','0','5')	/* hymt.queue_timeout passed */
 #define ERRCODE_HYMT_VERSION_SKEW		MAKE_SQLSTATE('M','T','0','0','6')	/* engine, library and shared memory differ: restart */
 #define ERRCODE_HYMT_MODEL_LANGUAGE		MAKE_SQLSTATE('M','T','0','0','7')	/* the loaded model does not know the language */
-#define ERRCODE_HYMT_ADAPTER			MAKE_SQLSTATE('M','T','0','0','8')	/* the language's adapter is missing, broken or does not fit */
+#define ERRCODE_HYMT_ADAPTER			MAKE_SQLSTATE('M','T','0','0','8')	/* the adapter is missing, broken or does not fit */
+
+/*
+ * Reasons name files of the server, as hymt.engine and hymt.model do: they are for those who may see such settings.
+ * The message in the server encoding, palloc'ed; NULL for others, or when there is none. For backends.
+ */
+extern char *hymt_visible_reason(const char *message);
 
 /* SQLSTATE for a failure that the engine reports of a model or a request. */
 extern int	hymt_failure_sqlstate(HymtFailure failure);

@@ -11,7 +11,6 @@
 #include "queue_internal.h"
 #include "session.h"
 
-#include "catalog/pg_authid.h"
 #include "lib/ilist.h"
 #include "libpq/libpq.h"
 #include "miscadmin.h"
@@ -19,7 +18,6 @@
 #include "storage/proc.h"
 #include "tcop/dest.h"
 #include "tcop/tcopprot.h"
-#include "utils/acl.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
@@ -270,28 +268,18 @@ model_hint(HymtFailure failure)
 			return _("The operating system user of PostgreSQL must be able to read the model's directory and files.");
 		case HYMT_FAILURE_MODEL_BROKEN:
 			return _("Check that the model's files were copied completely.");
+		case HYMT_FAILURE_OVER_LIMIT:
+			return _("Raise hymt.memory or use a smaller model.");
 		default:
 			return _("The server log has more about it.");
 	}
-}
-
-/*
- * Reasons name files of the server, as hymt.engine and hymt.model do: they are for those who may see such settings.
- * Others get NULL.
- */
-static char *
-visible_reason(const char *message)
-{
-	if (message[0] == '\0' || !has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_SETTINGS))
-		return NULL;
-	return hymt_text_to_server(message, strlen(message));
 }
 
 static void
 raise_failing(TimestampTz next_attempt_at, const char *message)
 {
 	long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next_attempt_at);
-	char	   *reason = visible_reason(message);
+	char	   *reason = hymt_visible_reason(message);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_HYMT_ENGINE_FAILED),
@@ -305,7 +293,7 @@ raise_failing(TimestampTz next_attempt_at, const char *message)
 static void
 raise_refused(HymtFailure failure, int sqlstate, const char *message, TimestampTz next_attempt_at)
 {
-	char	   *reason = visible_reason(message);
+	char	   *reason = hymt_visible_reason(message);
 
 	if (sqlstate == ERRCODE_HYMT_ENGINE_FAILED)
 		raise_failing(next_attempt_at, message);
@@ -319,7 +307,7 @@ raise_refused(HymtFailure failure, int sqlstate, const char *message, TimestampT
 static void
 raise_adapter(const char *message)
 {
-	char	   *reason = visible_reason(message);
+	char	   *reason = hymt_visible_reason(message);
 
 	ereport(ERROR,
 			(errcode(ERRCODE_HYMT_ADAPTER),

@@ -45,10 +45,21 @@ is( $node->psql('postgres', "SELECT hymt_translate('外套', 'zh', 'en', repeat(
 # Failures of a text have the SQLSTATE of their kind.
 my %sqlstate = (
 	'language' => 'MT007', 'too-long' => '54000', 'bad-text' => '22021', 'unfinished' => 'MT004',
-	'no-memory' => '53200', 'unsupported' => '0A000', 'numeric' => 'MT003', 'internal' => 'MT003');
+	'no-memory' => '53200', 'unsupported' => '0A000', 'numeric' => 'MT003', 'internal' => 'MT003', 'adapter' => 'MT008');
 foreach my $failure (sort keys %sqlstate)
 {
 	answers("mock:fail $failure", "ERROR:  $sqlstate{$failure}", "failure: $failure");
+}
+
+# Where files may be named, only those are told who may see the settings that name them.
+$node->safe_psql('postgres', 'CREATE ROLE guest; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO guest');
+foreach my $failure ('no-memory', 'adapter')
+{
+	my (undef, undef, $told) = $node->psql('postgres', translate("mock:fail $failure"));
+	my (undef, undef, $guest) = $node->psql('postgres', 'SET ROLE guest; ' . translate("mock:fail $failure"));
+
+	like($told, qr/DETAIL:  The mock engine was asked to fail/, "failure: $failure: the reason");
+	unlike($guest, qr/mock engine/, "failure: $failure: not for everybody");
 }
 
 # One step with requests of eight sessions at least: each waits until eight are in its step.

@@ -30,12 +30,13 @@ my @refusals = (
 	[ 'mock-refuse unsupported-model', 'MT001' ],
 	[ 'mock-refuse unreadable', '42501' ],
 	[ 'mock-refuse no-memory', '53200' ],
+	[ 'mock-refuse over-limit', '53200', undef, qr/HINT:  Raise hymt\.memory/ ],
 	[ $node->basedir . '/no-such-model', '58P01' ],
 	[ 'no_such_model_is_installed', '58P01', 'bare' ],
 );
 foreach my $case (@refusals)
 {
-	my ($model, $sqlstate, $bare) = @$case;
+	my ($model, $sqlstate, $bare, $hint) = @$case;
 	my $since = time;
 
 	if ($model =~ /^(mock-refuse) (.*)/)
@@ -65,6 +66,7 @@ foreach my $case (@refusals)
 	is(status($node, 'state'), 'refused', "$model: hymt_status says so");
 	isnt(status($node, 'last_error'), '', "$model: and why");
 	like(status($node, 'last_error'), qr/restart PostgreSQL/, "$model: and what to do") if $sqlstate eq 'MT006';
+	like(($node->psql('postgres', translate('why?')))[2], $hint, "$model: and what to do") if $hint;
 }
 is(outcome('mock-good'), 'zh>en: hello', 'a good model ends it');
 wait_for_all_free($node, 'refusals');
