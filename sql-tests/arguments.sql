@@ -45,8 +45,7 @@ SELECT hymt_translate('42', 'zh', 'en', options => '{}'), hymt_translate('42', '
 	hymt_translate('42', 'zh', 'en', options => '{"max_tokens": 5}'),
 	hymt_translate('42', 'zh', 'en', options => '{"max_tokens": 5.0}');
 
--- Not supported yet: 0A000. What is wrong besides is said first.
-SELECT hymt_translate('42', 'auto', 'en');
+-- How tokens are drawn, and with which adapter: checked even where nothing is drawn.
 SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {}}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"temperature": 0.7, "top_k": 20, "top_p": 0.6, "seed": -9223372036854775808}}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": 1}');
@@ -61,6 +60,12 @@ SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"top_k": -1}}'
 SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"top_k": 1.5}}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"seed": 9223372036854775808}}');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"heat": 1}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"adapter": "no-such-adapter"}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"adapter": ""}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"adapter": null}');
+
+-- Not supported yet: 0A000. What is wrong besides is said first.
+SELECT hymt_translate('42', 'auto', 'en');
 SELECT hymt_translate('42', NULL, 'en');
 SELECT hymt_translate('42', 'zh', 'en', glossary => 'a glossary');
 SELECT hymt_translate('42', 'zh', 'en', format => 'html');
@@ -68,9 +73,6 @@ SELECT hymt_translate('42', 'zh', 'en', format => 'markdown');
 SELECT hymt_translate('42', 'zh', 'en', format => 'icu');
 SELECT hymt_translate('42', 'zh', 'en', format => 'auto');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"max_chars": 1, "max_tokens": "x"}');
-SELECT hymt_translate('42', 'zh', 'en', options => '{"adapter": "no-such-adapter"}');
-SELECT hymt_translate('42', 'zh', 'en', options => '{"adapter": ""}');
-SELECT hymt_translate('42', 'zh', 'en', options => '{"adapter": null}');
 SELECT hymt_translate('42', NULL, 'no such language');
 SELECT hymt_translate('42', NULL, 'en', on_error => 'ignore');
 SELECT hymt_translate('42', NULL, 'en', 'a context', format => 'pdf');
@@ -79,6 +81,12 @@ SELECT hymt_translate('42', NULL, 'en', 'a context', format => 'pdf');
 \set VERBOSITY terse
 SELECT hymt_translate('42', 'xx', 'en');
 SELECT hymt_translate('42', 'zh', 'en', options => '{"max_token": 5}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"heat": 1}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"temperature": 101}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"top_p": 0}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"top_k": -1}}');
+SELECT hymt_translate('42', 'zh', 'en', options => '{"sampling": {"seed": "1"}}');
 \set VERBOSITY default
+SELECT hymt_translate('42', 'zh', 'en', options => '{"adapter": "legal"}');
 SELECT hymt_translate('42', 'auto', 'en');
 SELECT hymt_translate('42', 'zh', 'xx');

@@ -185,28 +185,75 @@ adapter_option(const JsonbValue *value, HymtOrder *order)
 	if (!adapter_is_known(value->val.string.val, value->val.string.len))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("there is no adapter with the name \"%s\"",
-						pnstrdup(value->val.string.val, value->val.string.len)),
-				 errhint("Adapters get names by the setting hymt.adapters.")));
+				 errmsg("adapter \"%s\" does not exist", pnstrdup(value->val.string.val, value->val.string.len)),
+				 errhint("The setting hymt.adapters gives names to adapters.")));
 	/* Known names fit. */
 	memcpy(order->adapter, value->val.string.val, value->val.string.len);
 }
 
-/* A number from 0 (or above it) to `most`. */
-static float
-fraction_option(const JsonbValue *value, const char *name, bool above_zero, float most)
+/* The number that a member is, if it is one from 0 to `most`; else false. */
+static bool
+read_fraction(const JsonbValue *value, float most, float *fraction)
 {
-	double		number = -1;
+	double		number;
 
-	if (value->type == jbvNumeric)
-		number = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(value->val.numeric)));
-	/* What is lost in the conversion to float must not make 0 of it. */
-	if (!(number >= 0 && number <= most) || (above_zero && (float) number == 0))
+	if (value->type != jbvNumeric)
+		return false;
+	number = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(value->val.numeric)));
+	/* Written so that a NaN is none. */
+	if (!(number >= 0 && number <= most))
+		return false;
+	*fraction = (float) number;
+	return true;
+}
+
+static float
+temperature_option(const JsonbValue *value)
+{
+	float		temperature;
+
+	if (!read_fraction(value, HYMT_TEMPERATURE_MAX, &temperature))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("sampling option \"%s\" must be a number %s 0 and up to %g", name, above_zero ? "above" : "from",
-						most)));
-	return (float) number;
+				 errmsg("sampling option \"temperature\" must be a number from 0 to %g", HYMT_TEMPERATURE_MAX)));
+	return temperature;
+}
+
+static float
+top_p_option(const JsonbValue *value)
+{
+	float		top_p;
+
+	/* What is lost in the conversion to float must not make 0 of it. */
+	if (!read_fraction(value, 1, &top_p) || top_p == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("sampling option \"top_p\" must be a number greater than 0 and at most 1")));
+	return top_p;
+}
+
+static uint32
+top_k_option(const JsonbValue *value)
+{
+	int64		top_k;
+
+	if (!read_integer(value, 0, PG_INT32_MAX, &top_k))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("sampling option \"top_k\" must be an integer from 0 to %d", PG_INT32_MAX)));
+	return (uint32) top_k;
+}
+
+static uint64
+seed_option(const JsonbValue *value)
+{
+	int64		seed;
+
+	if (!read_integer(value, PG_INT64_MIN, PG_INT64_MAX, &seed))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("sampling option \"seed\" must be an integer of 64 bits")));
+	return (uint64) seed;
 }
 
 /*
@@ -220,7 +267,6 @@ sampling_option(const JsonbValue *value)
 	JsonbIterator *iterator;
 	JsonbValue	key;
 	JsonbValue	member;
-	int64		number;
 
 	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
 		ereport(ERROR,
@@ -232,18 +278,18 @@ sampling_option(const JsonbValue *value)
 	{
 		JsonbIteratorNext(&iterator, &member, true);
 		if (string_is(&key, "temperature"))
-			draw.temperature = fraction_option(&member, "temperature", false, HYMT_TEMPERATURE_MAX);
+			draw.temperature = temperature_option(&member);
 		else if (string_is(&key, "top_p"))
-			draw.top_p = fraction_option(&member, "top_p", true, 1);
-		else if (string_is(&key, "top_k") && read_integer(&member, 0, PG_INT32_MAX, &number))
-			draw.top_k = (uint32) number;
-		else if (string_is(&key, "seed") && read_integer(&member, PG_INT64_MIN, PG_INT64_MAX, &number))
-			draw.seed = (uint64) number;
+			draw.top_p = top_p_option(&member);
+		else if (string_is(&key, "top_k"))
+			draw.top_k = top_k_option(&member);
+		else if (string_is(&key, "seed"))
+			draw.seed = seed_option(&member);
 		else
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("invalid sampling option \"%s\"", pnstrdup(key.val.string.val, key.val.string.len)),
-					 errdetail("Options are temperature, top_p, top_k (an integer from 0) and seed (an integer).")));
+					 errmsg("unknown sampling option \"%s\"", pnstrdup(key.val.string.val, key.val.string.len)),
+					 errdetail("Options are temperature, top_p, top_k and seed.")));
 	}
 	/* Requests that mean the same are the same. */
 	if (draw.temperature == 0)
