@@ -19,3 +19,16 @@ ALTER SYSTEM SET hymt.max_context = 1;
 ALTER SYSTEM SET hymt.adapters = 'klingon=/srv/adapters/klingon';
 ALTER SYSTEM SET hymt.max_adapters = 0;
 ALTER SYSTEM SET hymt.queue_memory = '1kB';
+
+-- What names files is not for everybody.
+CREATE ROLE regress_hymt_reader;
+SET ROLE regress_hymt_reader;
+SELECT string_agg(name, ' ' ORDER BY name COLLATE "C") AS visible FROM pg_settings WHERE name LIKE 'hymt.%';
+SHOW hymt.adapters;
+RESET ROLE;
+DROP ROLE regress_hymt_reader;
+
+-- Messages once in full.
+\set VERBOSITY default
+ALTER SYSTEM SET hymt.adapters = 'de=/srv/adapters/german, de=/srv/adapters/austrian';
+ALTER SYSTEM SET hymt.adapters = 'klingon=/srv/adapters/klingon';

@@ -29,6 +29,8 @@ int			hymt_max_requests_per_role;
 int			hymt_queue_timeout;
 int			hymt_engine_timeout;
 
+#define ADAPTERS_EXAMPLE "de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese, @legal=/srv/adapters/legal"
+
 static const char *const prompt_families[] = {"auto", "hunyuan-mt", "hy-mt1.5", "hy-mt2", "alma", "tower-instruct"};
 
 /*
@@ -78,20 +80,20 @@ check_adapters(char **value, void **extra, GucSource source)
 			if (!hymt_adapter_same_key(&other, &item))
 				continue;
 			hymt_adapter_key_text(&item, key);
-			GUC_check_errdetail("%s occurs twice.", key);
+			GUC_check_errdetail("\"%s\" has more than one adapter.", key);
 			return false;
 		}
 		count++;
 		if (item.path_length >= MAXPGPATH)
 		{
-			GUC_check_errdetail("A directory is longer than a path may be.");
+			GUC_check_errdetail("A directory's path is longer than %d bytes.", MAXPGPATH - 1);
 			return false;
 		}
 	}
 	if (status == HYMT_ADAPTER_LIST_END)
 		return true;
-	GUC_check_errdetail("In the list of adapters %s.", fault);
-	GUC_check_errhint("The list looks like \"de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese, @legal=/srv/adapters/legal\".");
+	GUC_check_errdetail("The list of adapters is not valid: %s.", fault);
+	GUC_check_errhint("A list of adapters looks like \"%s\".", ADAPTERS_EXAMPLE);
 	return false;
 }
 
@@ -130,7 +132,7 @@ define_model_settings(void)
 							   &hymt_prompt_family, "auto", PGC_SIGHUP, 0, check_prompt_family, NULL, NULL);
 	DefineCustomStringVariable("hymt.adapters",
 							   "LoRA adapters of the model for languages, or with names for callers.",
-							   "A list like \"de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese, @legal=/srv/adapters/legal\".",
+							   "A list like \"" ADAPTERS_EXAMPLE "\".",
 							   &hymt_adapters, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, check_adapters, NULL, NULL);
 	DefineCustomIntVariable("hymt.max_adapters",
 							"Number of adapters that an engine has loaded at one time.",
@@ -147,8 +149,7 @@ define_model_settings(void)
 	DefineCustomIntVariable("hymt.memory",
 							"Memory that each engine may use, the weights of its model included.",
 							"0: what the system and the server's control group have available. A model that does not fit is refused.",
-							&hymt_memory, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB | GUC_SUPERUSER_ONLY,
-							NULL, NULL, NULL);
+							&hymt_memory, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 	DefineCustomIntVariable("hymt.engine_timeout",
 							"Time without progress after which the engine counts as hung and is started anew.",
 							NULL,
