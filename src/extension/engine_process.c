@@ -27,6 +27,11 @@
 
 #define ENGINE_FD 3				/* the engine's end of the socket, in the engine */
 
+/* What build_arguments() may need at most: the program's name, options, their values, and a NULL. */
+#define ARGUMENTS_MAX 32
+#define NUMBERS_MAX 12			/* of the values */
+#define NUMBER_SIZE 24
+
 /* A chatty engine may write this many lines per period into the server log. */
 #define LOG_LINES_PER_PERIOD 200
 #define LOG_PERIOD_MS 10000
@@ -219,7 +224,7 @@ child_run(pid_t worker, int socket, int log, char *const *arguments, char *const
 
 /* The command line. `numbers` is memory for those in it. */
 static void
-build_arguments(const char **arguments, char numbers[][24], const HymtEngineSettings *settings,
+build_arguments(const char *arguments[ARGUMENTS_MAX], char numbers[NUMBERS_MAX][NUMBER_SIZE], const HymtEngineSettings *settings,
 				const HymtEngineBeginning *beginning)
 {
 	int			n = 0;
@@ -258,6 +263,7 @@ build_arguments(const char **arguments, char numbers[][24], const HymtEngineSett
 		ADD_NUMBER("--beside", UINT64_FORMAT, beginning->serving_bytes);
 #undef ADD_NUMBER
 	arguments[n] = NULL;
+	Assert(n < ARGUMENTS_MAX && m <= NUMBERS_MAX);
 }
 
 bool
@@ -266,8 +272,8 @@ hymt_engine_start(HymtEngineProcess *process, const HymtEngineSettings *settings
 {
 	int			sockets[2] = {-1, -1};
 	int			pipes[2] = {-1, -1};
-	char		numbers[8][24];
-	const char *arguments[32];
+	char		numbers[NUMBERS_MAX][NUMBER_SIZE];
+	const char *arguments[ARGUMENTS_MAX];
 	char	   *environment[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", NULL};
 	sigset_t	all;
 	sigset_t	former;

@@ -4,10 +4,10 @@
  * Runs in backends and workers; all but the hash with the queue lock held exclusively. Owns the table of flights, which
  * is chained through the slots: slot i also is the head of the chain of hashes that fall on i.
  *
- * Requests are equal when languages, options and every byte of context and text are. The bytes are compared under the lock, so
- * only texts up to a limit take part, and only where 64 bits of hash agree. A leader's text is read where it lies in the
- * area: that is in the same segment of shared memory as the slots and never grows out of it, so an offset says where,
- * and no call of DSA is needed.
+ * Requests are equal when languages, options and every byte of context and text are. The bytes are compared under the
+ * lock, so only texts up to a limit take part, and only where 64 bits of hash agree. A leader's text is read where it
+ * lies in the area: that is in the same segment of shared memory as the slots and never grows out of it, so an offset
+ * says where, and no call of DSA is needed.
  */
 #include "hymt.h"
 #include "queue_internal.h"

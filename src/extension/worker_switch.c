@@ -1,11 +1,11 @@
 /*
  * worker_switch.c: new settings while an engine serves.
  *
- * Runs in the worker. Settings that change by reload (model, prompt family, threads, context, memory) need a new engine. It is
- * loaded beside the old one, which goes on serving; when the new one is ready it gets all further requests and the old
- * one ends with its last answer. Where there is no memory for both (the engine says so before it loads anything), the
- * old one finishes what it has and is replaced, and callers wait. In both cases settings that cannot be used leave the
- * old ones in force.
+ * Runs in the worker. Settings that change by reload (model, prompt family, adapters, threads, context, memory) need a
+ * new engine. It is loaded beside the old one, which goes on serving; when the new one is ready it gets all further
+ * requests and the old one ends with its last answer. Where there is no memory for both (the engine says so before it
+ * loads anything), the old one finishes what it has and is replaced, and callers wait. In both cases settings that
+ * cannot be used leave the old ones in force.
  *
  * While no engine is ready there is nothing to be careful with, and the new settings are simply used.
  *

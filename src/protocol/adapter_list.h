@@ -31,7 +31,10 @@ extern bool hymt_adapter_same_key(const HymtAdapterItem *one, const HymtAdapterI
 #define HYMT_ADAPTER_KEY_MAX (2 * HYMT_LANG_MAX + HYMT_ADAPTER_NAME_MAX)
 extern void hymt_adapter_key_text(const HymtAdapterItem *item, char text[HYMT_ADAPTER_KEY_MAX]);
 
-/* "de", "zh>ja" or "@legal", languages in any spelling of hymt_language_find(). False: what is wrong, in words, in *fault. */
+/*
+ * "de", "zh>ja" or "@legal", languages in any spelling of hymt_language_find(). False: what is wrong, in words, in
+ * *fault.
+ */
 extern bool hymt_adapter_key(const char *key, size_t length, HymtAdapterItem *item, const char **fault);
 
 typedef enum HymtAdapterListStatus
