@@ -1,7 +1,6 @@
 # A server that has hymt preloaded and in use is upgraded to a new one that has it, too: by pg_upgrade, and by dump and
-# restore. From the version of
-# PostgreSQL that the other tests run on, and, where HYMT_OLD_BINDIR names the programs of an older one for which hymt is
-# installed (say /usr/lib/postgresql/15/bin), from that.
+# restore. From the version of PostgreSQL that the other tests run on, and, where HYMT_OLD_BINDIR names the programs of
+# an older one for which hymt is installed (say /usr/lib/postgresql/15/bin), from that.
 use strict;
 use warnings;
 
