@@ -131,7 +131,7 @@ hymt_worker_measure(HymtEngine *engine)
 	TimestampTz now = GetCurrentTimestamp();
 	HymtClaim	probe = {.slot = hymt_shared->slot_count, .max_new_tokens = 1, .text = "1 2 3"};
 
-	if (!is_one_of_several() || !engine->conversing || !engine->link.ready || engine->draining ||
+	if (!is_one_of_several() || !engine->conversing || !engine->link.ready || engine->draining || engine->alone ||
 		engine->probed_at != 0)
 		return;
 	if (engine->pace != 0 &&

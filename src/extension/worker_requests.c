@@ -119,7 +119,8 @@ hymt_worker_claim_requests(void)
 	{
 		bool		suspects = hymt_queue_has_suspects() && may_try_suspects(engine);
 
-		if (suspects && engine->in_flight > 0)
+		/* Alone means without the worker's own question, too. */
+		if (suspects && (engine->in_flight > 0 || engine->probed_at != 0))
 			return;
 		/* Another device may just have taken the last suspect: then it is the others' turn, now. */
 		if (!(suspects && hymt_queue_claim(hymt_worker->device, true, 0, &claim, &engine->claims_at)) &&
