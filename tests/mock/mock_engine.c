@@ -36,6 +36,7 @@
  *      mock:log N              N lines on stderr, and some bytes that are no text
  *      mock:closelog           close stderr, then answer
  *      mock:device             answer with the device number
+ *      mock:counters           count 3 degraded steps, 5 reused tokens and 7 preemptions
  *
  * How it starts is told by the first line of the file `fault-DEVICE`, or else `fault`, in the model directory, or else by
  * the directory's name after "mock-" ("mock-credits-4" is "credits 4"):
@@ -556,6 +557,13 @@ take_step(Request *request, int in_step)
 		send_number(request, (long) getpid());
 	else if (is(request, "arrival"))
 		send_number(request, request->arrival);
+	else if (is(request, "counters"))
+	{
+		mock.beat.degraded_steps += 3;
+		mock.beat.reused_tokens += 5;
+		mock.beat.preemptions += 7;
+		send_result(request, "counted");
+	}
 	else if (is(request, "chinese"))
 		send_result(request, "\xe8\x87\xaa\xe8\xa1\x8c\xe8\xbd\xa6");
 	else if (is(request, "finish"))

@@ -131,14 +131,21 @@ scenario 'what differs is not shared' => sub {
 	my @calls = (
 		"'mock:hold $release', 'zh', 'en'", "'mock:hold $release', 'zh', 'de'", "'mock:hold $release', 'ja', 'en'",
 		"'mock:hold $release', 'zh', 'en', options => '{\"max_tokens\": 7}'", "'mock:hold /$release', 'zh', 'en'",
-		map { "'mock:hold $release', 'zh', 'en', options => '{\"adapter\": \"$_\"}'" } 'legal', 'formal');
-	my @sessions = map { background($node, "SELECT hymt_translate($_)") } @calls, @calls[ 3, 5 ];
+		map { "'mock:hold $release', 'zh', 'en', options => '{$_}'" } '"adapter": "legal"', '"adapter": "formal"',
+		map { qq("sampling": {$_}) } '"seed": 1', '"seed": 2', '"temperature": 0.5', '"top_k": 5', '"top_p": 0.5');
+	# The same as the first of all, and as the first with a seed, in other words.
+	my @same = map { "'mock:hold $release', 'zh', 'en', options => '{\"sampling\": {$_}}'" } '"temperature": 0.0, "seed": 9',
+	  '"seed": 1, "temperature": 1, "top_k": 0, "top_p": 1.0';
+	my @sessions = map { background($node, "SELECT hymt_translate($_)") } @calls;
 
-	wait_for_slots($node, 9);
-	is(states(), '7 claimed, 2 following', 'languages, options and every byte count');
+	wait_for_slots($node, 12);
+	is(states(), '12 claimed', 'languages, options and every byte count');
+	push @sessions, map { background($node, "SELECT hymt_translate($_)") } @calls[ 3, 5 ], @same;
+	wait_for_slots($node, 16);
+	is(states(), '12 claimed, 4 following', 'the words do not');
 	append_to_file($release, 'now');
-	is_deeply([ map { finish($_)->{out} } @sessions ], [ ('released') x 9 ], 'all are answered');
-	is(arrivals() - $before - 1, 7, 'by seven requests');
+	is_deeply([ map { finish($_)->{out} } @sessions ], [ ('released') x 16 ], 'all are answered');
+	is(arrivals() - $before - 1, 12, 'by twelve requests');
 };
 
 scenario 'long texts' => sub {

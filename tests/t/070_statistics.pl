@@ -60,22 +60,34 @@ END
 	stat_is('requests, answered, retries, restarts', '3|3|0|0', 'answers are counted');
 	stat_is('input_tokens > 0 AND output_tokens > 0', 't', 'tokens are counted');
 
-	ask("mock:fail $_") foreach qw(language too-long unfinished no-memory internal numeric bad-text bad-request);
+	ask("mock:fail $_") foreach qw(language too-long unfinished no-memory internal numeric bad-text bad-request adapter);
 	ask("mock:finish $_") foreach qw(length loop);
 	ask('x' x 600_000);
 	stat_is(
-		'failed_language, failed_too_long, failed_unfinished, failed_memory, failed_engine, failed_other',
-		'1|2|3|1|2|2', 'failures are counted by kind');
+		'failed_language, failed_too_long, failed_unfinished, failed_memory, failed_engine, failed_unavailable, failed_other',
+		'1|2|3|1|2|1|2', 'failures are counted by kind');
 
 	ask('mock:sleep 30', "SET statement_timeout = '200ms'; ");
 	stat_is('cancelled', '1', 'callers that left are counted');
 
 	ask('mock:crash');
 	stat_is('failed_crashed, retries, restarts', '1|1|2', 'a text that the engine dies of is counted, and its retry');
-	stat_is('requests', '16', 'all were requests');
+	stat_is('requests', '17', 'all were requests');
 	ask('42');
-	stat_is('requests', '16', 'what comes back unchanged is none');
+	stat_is('requests', '17', 'what comes back unchanged is none');
 	adds_up('one of each kind');
+}
+
+# What engines count, of one after the other.
+{
+	reset_statistics();
+	ask('mock:counters') foreach 1 .. 2;
+	my $counters = 'SELECT degraded_steps, reused_tokens, preemptions FROM hymt_stat';
+	ok(wait_until($node, $counters, '6|10|14'), 'counters of an engine');
+	use_model($node, 'mock-counters');
+	wait_for_status($node, "state = 'ready'");
+	ask('mock:counters');
+	ok(wait_until($node, $counters, '9|15|21'), 'those of the next one come on top');
 }
 
 # Times: from the session's call on, and not before there is one place for two.
