@@ -4,6 +4,7 @@
  * Runs in backends and parallel workers. Writes nothing to the database. Catches no error: a failed translation arrives
  * as an outcome, and only that is what on_error decides over.
  */
+#include "ahead.h"
 #include "session.h"
 
 #include "access/htup_details.h"
@@ -61,10 +62,16 @@ known_languages(void)
 	return list.data;
 }
 
+static const HymtLanguage *
+find_language(const text *code)
+{
+	return hymt_language_find(VARDATA_ANY(code), VARSIZE_ANY_EXHDR(code));
+}
+
 const HymtLanguage *
 hymt_order_language(const char *name, const text *code)
 {
-	const HymtLanguage *language = hymt_language_find(VARDATA_ANY(code), VARSIZE_ANY_EXHDR(code));
+	const HymtLanguage *language = find_language(code);
 
 	if (language == NULL)
 		ereport(ERROR,
@@ -74,20 +81,35 @@ hymt_order_language(const char *name, const text *code)
 	return language;
 }
 
+static bool
+find_on_error(const text *value, HymtOnError *on_error)
+{
+	static const char *const names[] = {
+		[HYMT_ON_ERROR_RAISE] = "error", [HYMT_ON_ERROR_NULL] = "null", [HYMT_ON_ERROR_SOURCE] = "source"
+	};
+
+	for (int i = 0; i < lengthof(names); i++)
+	{
+		if (text_is(value, names[i]))
+		{
+			*on_error = (HymtOnError) i;
+			return true;
+		}
+	}
+	return false;
+}
+
 HymtOnError
 hymt_order_on_error(const text *value)
 {
-	if (text_is(value, "error"))
-		return HYMT_ON_ERROR_RAISE;
-	if (text_is(value, "null"))
-		return HYMT_ON_ERROR_NULL;
-	if (text_is(value, "source"))
-		return HYMT_ON_ERROR_SOURCE;
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("\"%s\" is no value of argument \"on_error\"", text_to_cstring(value)),
-			 errdetail("Values are error, null and source.")));
-	return HYMT_ON_ERROR_RAISE; /* not reached */
+	HymtOnError on_error = HYMT_ON_ERROR_RAISE;
+
+	if (!find_on_error(value, &on_error))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"%s\" is no value of argument \"on_error\"", text_to_cstring(value)),
+				 errdetail("Values are error, null and source.")));
+	return on_error;
 }
 
 /* True for the formats that are translated as plain text today. */
@@ -115,21 +137,18 @@ string_is(const JsonbValue *value, const char *word)
 		memcmp(value->val.string.val, word, strlen(word)) == 0;
 }
 
-/* True for bulk. */
-static bool
-priority_option(const JsonbValue *value)
+typedef enum OptionFault
 {
-	if (!string_is(value, "normal") && !string_is(value, "bulk"))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"priority\" must be \"normal\" or \"bulk\"")));
-	return string_is(value, "bulk");
-}
+	OPTION_GOOD,
+	OPTION_PLANNED,				/* known, but this version lacks it */
+	OPTION_PRIORITY,			/* a wrong value */
+	OPTION_MAX_TOKENS,			/* a wrong value */
+	OPTION_UNKNOWN
+} OptionFault;
 
-static int
-max_tokens_option(const JsonbValue *value)
+static bool
+max_tokens_option(const JsonbValue *value, int *max_new_tokens)
 {
-	int64		tokens = 0;
 	bool		valid = value->type == jbvNumeric;
 
 	if (valid)
@@ -147,14 +166,10 @@ max_tokens_option(const JsonbValue *value)
 
 			valid = DatumGetBool(DirectFunctionCall2(numeric_ge, number, one));
 			if (valid)
-				tokens = DatumGetInt64(DirectFunctionCall1(numeric_int8, number));
+				*max_new_tokens = (int) DatumGetInt64(DirectFunctionCall1(numeric_int8, number));
 		}
 	}
-	if (!valid)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"max_tokens\" must be an integer from 1 to %d", LARGEST_MAX_TOKENS)));
-	return (int) tokens;
+	return valid;
 }
 
 /* Known options that this version does not have. */
@@ -171,38 +186,77 @@ is_planned_option(const JsonbValue *key)
 	return false;
 }
 
-/* Reads the options; returns whether there is one that this version lacks. */
-static bool
-read_options(Jsonb *options, HymtOrder *order)
+static OptionFault
+read_option(const JsonbValue *key, const JsonbValue *value, HymtOrder *order)
 {
-	JsonbIterator *iterator;
-	JsonbIteratorToken token;
-	JsonbValue	key;
+	if (string_is(key, "max_tokens"))
+		return max_tokens_option(value, &order->max_new_tokens) ? OPTION_GOOD : OPTION_MAX_TOKENS;
+	if (string_is(key, "priority"))
+	{
+		order->bulk = string_is(value, "bulk");
+		return order->bulk || string_is(value, "normal") ? OPTION_GOOD : OPTION_PRIORITY;
+	}
+	return is_planned_option(key) ? OPTION_PLANNED : OPTION_UNKNOWN;
+}
+
+static void
+raise_option(OptionFault fault, const JsonbValue *key)
+{
+	if (fault == OPTION_PRIORITY)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"priority\" must be \"normal\" or \"bulk\"")));
+	if (fault == OPTION_MAX_TOKENS)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"max_tokens\" must be an integer from 1 to %d", LARGEST_MAX_TOKENS)));
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unknown option \"%s\"", pnstrdup(key->val.string.val, key->val.string.len)),
+			 errdetail("Options are max_chars, max_tokens, priority and sampling.")));
+}
+
+/*
+ * Reads the options of an object up to the first wrong one, which *key then is; else returns whether there is one that
+ * this version lacks.
+ */
+static OptionFault
+read_options(Jsonb *options, HymtOrder *order, JsonbValue *key)
+{
+	JsonbIterator *iterator = JsonbIteratorInit(&options->root);
 	JsonbValue	value;
-	bool		planned = false;
+	OptionFault all = OPTION_GOOD;
+
+	JsonbIteratorNext(&iterator, key, false);
+	while (JsonbIteratorNext(&iterator, key, true) == WJB_KEY)
+	{
+		OptionFault fault;
+
+		JsonbIteratorNext(&iterator, &value, true);
+		fault = read_option(key, &value, order);
+		if (fault == OPTION_PLANNED)
+			all = OPTION_PLANNED;
+		else if (fault != OPTION_GOOD)
+			return fault;
+	}
+	return all;
+}
+
+/* Returns whether there is one that this version lacks. */
+static bool
+check_options(Jsonb *options, HymtOrder *order)
+{
+	JsonbValue	key;
+	OptionFault fault;
 
 	if (!JB_ROOT_IS_OBJECT(options))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"options\" must be a JSON object")));
-	iterator = JsonbIteratorInit(&options->root);
-	JsonbIteratorNext(&iterator, &key, false);
-	while ((token = JsonbIteratorNext(&iterator, &key, true)) == WJB_KEY)
-	{
-		JsonbIteratorNext(&iterator, &value, true);
-		if (string_is(&key, "max_tokens"))
-			order->max_new_tokens = max_tokens_option(&value);
-		else if (string_is(&key, "priority"))
-			order->bulk = priority_option(&value);
-		else if (is_planned_option(&key))
-			planned = true;
-		else
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("unknown option \"%s\"", pnstrdup(key.val.string.val, key.val.string.len)),
-					 errdetail("Options are max_chars, max_tokens, priority and sampling.")));
-	}
-	return planned;
+	fault = read_options(options, order, &key);
+	if (fault != OPTION_GOOD && fault != OPTION_PLANNED)
+		raise_option(fault, &key);
+	return fault == OPTION_PLANNED;
 }
 
 static void
@@ -241,7 +295,7 @@ hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order)
 	plain = check_format(PG_GETARG_TEXT_PP(ARG_FORMAT));
 	order->on_error = hymt_order_on_error(PG_GETARG_TEXT_PP(ARG_ON_ERROR));
 	if (!PG_ARGISNULL(ARG_OPTIONS))
-		planned_options = read_options(PG_GETARG_JSONB_P(ARG_OPTIONS), order);
+		planned_options = check_options(PG_GETARG_JSONB_P(ARG_OPTIONS), order);
 
 	if (automatic)
 		raise_planned("language detection", "Name the source language in argument \"src\".");
@@ -253,6 +307,25 @@ hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order)
 		raise_planned("formats other than text", "Use format => 'text'.");
 	if (planned_options)
 		raise_planned("options max_chars and sampling", "Leave them out.");
+}
+
+bool
+hymt_read_order_quietly(FunctionCallInfo fcinfo, HymtOrder *order)
+{
+	JsonbValue	key;
+
+	memset(order, 0, sizeof(HymtOrder));
+	if (PG_ARGISNULL(ARG_TARGET) || PG_ARGISNULL(ARG_FORMAT) || PG_ARGISNULL(ARG_ON_ERROR) || is_automatic(fcinfo) ||
+		!PG_ARGISNULL(ARG_CONTEXT) || !PG_ARGISNULL(ARG_GLOSSARY))
+		return false;
+	order->source = find_language(PG_GETARG_TEXT_PP(ARG_SOURCE));
+	order->target = find_language(PG_GETARG_TEXT_PP(ARG_TARGET));
+	if (order->source == NULL || order->target == NULL || !text_is(PG_GETARG_TEXT_PP(ARG_FORMAT), "text") ||
+		!find_on_error(PG_GETARG_TEXT_PP(ARG_ON_ERROR), &order->on_error))
+		return false;
+	return PG_ARGISNULL(ARG_OPTIONS) ||
+		(JB_ROOT_IS_OBJECT(PG_GETARG_JSONB_P(ARG_OPTIONS)) &&
+		 read_options(PG_GETARG_JSONB_P(ARG_OPTIONS), order, &key) == OPTION_GOOD);
 }
 
 /* --- one translation ---------------------------------------------------------------------------------------------- */
@@ -349,8 +422,11 @@ hymt_translate_text(text *source, const HymtOrder *order, HymtReport *report)
 	}
 	else
 	{
-		spec = hymt_request_spec(order, utf8, length);
-		hymt_request_wait(hymt_request_submit(&spec), &outcome);
+		if (!hymt_ahead_take(order, utf8, length, &outcome))
+		{
+			spec = hymt_request_spec(order, utf8, length);
+			hymt_request_wait(hymt_request_submit(&spec), &outcome);
+		}
 		result = hymt_text_of_outcome(source, &outcome, order->on_error, report);
 		pfree(outcome.text);
 	}
