@@ -6,7 +6,8 @@
  * translated; the calls themselves find the answers when their row's turn comes, or ask as they always do.
  *
  * The window begins with one row and is doubled each time that it was used up, so that who stops early has caused little
- * work in vain. A large one is refilled before it is empty, so that the engine never runs out of texts.
+ * work in vain. A larger one is refilled before it is empty, so that the engine never runs out of texts, and then has no
+ * more rows than were returned before.
  *
  * Under EvalPlanQual, and while hymt.read_ahead is off, rows pass through one at a time. Backward scans pass through as
  * well, after the input has been led back over the window. The slot of the current row tells where the row is stored, for
@@ -16,20 +17,23 @@
 #include "ahead.h"
 
 #include "access/relscan.h"
+#include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "executor/nodeSubplan.h"
 #include "lib/ilist.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
 
 #define NODE_NAME "HymtReadAhead"
 /* From so many rows on the window is refilled when a quarter of it was used. */
-#define LARGE_WINDOW 32
+#define LARGE_WINDOW 8
 #define MOST_ARGUMENTS 8
 
 /* A call in the target list above. */
@@ -453,6 +457,14 @@ read_rows(AheadState *state)
 	}
 }
 
+static int
+next_size(const AheadState *state)
+{
+	int			size = Min(state->size * 2, hymt_read_ahead_rows);
+
+	return size <= LARGE_WINDOW ? size : (int) Min(size, Max(LARGE_WINDOW, state->returned));
+}
+
 static void
 fill_window(AheadState *state)
 {
@@ -465,7 +477,7 @@ fill_window(AheadState *state)
 
 		state->size = Min(state->size, hymt_read_ahead_rows);
 		read_rows(state);
-		state->size = Min(state->size * 2, hymt_read_ahead_rows);
+		state->size = next_size(state);
 		if (first)
 			return;
 	}
@@ -519,11 +531,15 @@ next_row(AheadState *state)
 
 	if (ScanDirectionIsBackward(estate->es_direction))
 		return step_back(state);
-	leave_current(state);
 	if (estate->es_epq_active != NULL || (!hymt_read_ahead && state->count == 0))
+	{
+		leave_current(state);
 		return pass_through(state);
+	}
 	if (hymt_read_ahead)
 		fill_window(state);
+	/* Only now, as rows that were just read may have the same texts. */
+	leave_current(state);
 	if (state->count == 0)
 	{
 		state->ended = true;
@@ -575,6 +591,40 @@ end_scan(CustomScanState *node)
 
 /* --- EXPLAIN ------------------------------------------------------------------------------------------------------ */
 
+/* A null or a default of the functions. */
+static bool
+looks_left_out(const Const *argument)
+{
+	char	   *value;
+
+	if (!IsA(argument, Const))
+		return false;
+	if (argument->constisnull)
+		return true;
+	if (argument->consttype != TEXTOID)
+		return false;
+	value = TextDatumGetCString(argument->constvalue);
+	return strcmp(value, "text") == 0 || strcmp(value, "error") == 0;
+}
+
+/* As it is usually written: without arguments at the end that have their defaults. */
+static char *
+deparse_call(FuncExpr *call, List *context, bool prefix)
+{
+	StringInfoData text;
+	int			shown = list_length(call->args);
+
+	while (shown > 3 && looks_left_out(list_nth(call->args, shown - 1)))
+		shown--;
+	initStringInfo(&text);
+	appendStringInfo(&text, "%s(", quote_identifier(get_func_name(call->funcid)));
+	for (int i = 0; i < shown; i++)
+		appendStringInfo(&text, "%s%s", i == 0 ? "" : ", ",
+						 deparse_expression(list_nth(call->args, i), context, prefix, false));
+	appendStringInfoChar(&text, ')');
+	return text.data;
+}
+
 static void
 explain_calls(CustomScan *scan, List *ancestors, ExplainState *es)
 {
@@ -584,7 +634,7 @@ explain_calls(CustomScan *scan, List *ancestors, ExplainState *es)
 	ListCell   *cell;
 
 	foreach(cell, scan->custom_exprs)
-		calls = lappend(calls, deparse_expression(lfirst(cell), context, prefix, false));
+		calls = lappend(calls, deparse_call(lfirst(cell), context, prefix));
 	ExplainPropertyList("Calls", calls, es);
 }
 

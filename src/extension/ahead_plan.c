@@ -238,6 +238,79 @@ change_projection(Place place, ProjectionPath *path)
 	return &copy->path;
 }
 
+/* --- MERGE -------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Calls of the source that end up in the actions, because the subquery of the source was pulled up. They are read ahead
+ * where every row of the source needs them, whichever action it meets: else texts would be translated for nothing.
+ */
+static bool
+every_row_needs(PlannerInfo *root, Node *call)
+{
+	bool		matched = false;
+	bool		not_matched = false;
+	bool		inserts = false;
+	ListCell   *cell;
+
+	foreach(cell, root->parse->mergeActionList)
+	{
+		MergeAction *action = lfirst_node(MergeAction, cell);
+		List	   *calls = NIL;
+
+		if (HYMT_MERGE_WITHOUT_SOURCE(action))
+			continue;
+		hymt_find_calls((Node *) action->targetList, NIL, &calls);
+		if (!list_member(calls, call))
+			return false;
+		if (!HYMT_MERGE_MATCHED(action))
+			inserts = true;
+		if (action->qual != NULL)
+			continue;
+		if (HYMT_MERGE_MATCHED(action))
+			matched = true;
+		else
+			not_matched = true;
+	}
+	return matched && (not_matched || !inserts);
+}
+
+/* Columns of the target table are fetched by the actions themselves. */
+static bool
+is_of_source(Node *call, PathTarget *source)
+{
+	PathTarget *leaves = create_empty_pathtarget();
+	ListCell   *cell;
+
+	hymt_find_leaves(call, source->exprs, leaves);
+	foreach(cell, leaves->exprs)
+	{
+		if (!list_member(source->exprs, lfirst(cell)))
+			return false;
+	}
+	return true;
+}
+
+static Path *
+change_merge_source(Place place, Path *source)
+{
+	List	   *all = NIL;
+	List	   *calls = NIL;
+	ListCell   *cell;
+
+	if (place.root->parse->commandType != CMD_MERGE || has_row_identity(source->pathtarget))
+		return source;
+	foreach(cell, place.root->parse->mergeActionList)
+		hymt_find_calls((Node *) lfirst_node(MergeAction, cell)->targetList, NIL, &all);
+	foreach(cell, all)
+	{
+		if (is_of_source(lfirst(cell), source->pathtarget) && every_row_needs(place.root, lfirst(cell)))
+			calls = lappend(calls, lfirst(cell));
+	}
+	return calls == NIL ? source : make_ahead_path(place, source, calls);
+}
+
+/* --- walking down ------------------------------------------------------------------------------------------------- */
+
 static List *
 change_paths(Place place, List *paths)
 {
@@ -313,7 +386,7 @@ change_path(Place place, Path *path)
 			{
 				ModifyTablePath *copy = COPY_NODE(path, ModifyTablePath);
 
-				copy->subpath = change_path(below, copy->subpath);
+				copy->subpath = change_merge_source(below, change_path(below, copy->subpath));
 				return &copy->path;
 			}
 		case T_LimitPath:
@@ -421,6 +494,11 @@ query_has_calls(PlannerInfo *root)
 	foreach(cell, root->placeholder_list)
 	{
 		if (hymt_mentions_call((Node *) ((PlaceHolderInfo *) lfirst(cell))->ph_var))
+			return true;
+	}
+	foreach(cell, root->parse->mergeActionList)
+	{
+		if (hymt_mentions_call((Node *) lfirst_node(MergeAction, cell)->targetList))
 			return true;
 	}
 	foreach(cell, root->append_rel_list)

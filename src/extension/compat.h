@@ -47,6 +47,15 @@
 	adjust_appendrel_attrs_multilevel(root, node, (child)->relids, (parent)->relids)
 #endif
 
+/* 17: MERGE has actions for rows of the target that no row of the source matches. */
+#if PG_VERSION_NUM >= 170000
+#define HYMT_MERGE_MATCHED(action) ((action)->matchKind == MERGE_WHEN_MATCHED)
+#define HYMT_MERGE_WITHOUT_SOURCE(action) ((action)->matchKind == MERGE_WHEN_NOT_MATCHED_BY_SOURCE)
+#else
+#define HYMT_MERGE_MATCHED(action) ((action)->matched)
+#define HYMT_MERGE_WITHOUT_SOURCE(action) false
+#endif
+
 /*
  * 18: wait event sets have a header of their own, as have the two halves of what EXPLAIN's callbacks need; modules carry name and version; what does not return is declared by a
  * keyword in front.
