@@ -12,10 +12,13 @@
  * Under EvalPlanQual, and while hymt.read_ahead is off, rows pass through one at a time. Backward scans pass through as
  * well, after the input has been led back over the window. The slot of the current row tells where the row is stored, for
  * WHERE CURRENT OF.
+ *
+ * In a parallel plan each process has a window of its own.
  */
 #include "hymt.h"
 #include "ahead.h"
 
+#include "access/parallel.h"
 #include "access/relscan.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
@@ -23,6 +26,7 @@
 #include "lib/ilist.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
+#include "storage/spin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
@@ -55,6 +59,13 @@ typedef struct AheadRow
 	HymtAheadEntry *asked[FLEXIBLE_ARRAY_MEMBER];	/* by call; NULL: not asked for */
 } AheadRow;
 
+/* What workers have counted. */
+typedef struct SharedCounts
+{
+	slock_t		lock;
+	HymtAheadCounts counts;
+} SharedCounts;
+
 typedef struct AheadState
 {
 	CustomScanState css;
@@ -76,6 +87,7 @@ typedef struct AheadState
 	int64		returned;
 	bool		input_ended;
 	bool		ended;			/* NULL was returned last */
+	SharedCounts *shared;		/* with other processes of a parallel plan; NULL: none, or no more */
 } AheadState;
 
 /* --- the plan ----------------------------------------------------------------------------------------------------- */
@@ -531,6 +543,13 @@ next_row(AheadState *state)
 
 	if (ScanDirectionIsBackward(estate->es_direction))
 		return step_back(state);
+	/* Most scans would begin again. */
+	if (state->count == 0 && state->input_ended)
+	{
+		leave_current(state);
+		state->ended = true;
+		return ExecClearTuple(state->css.ss.ss_ScanTupleSlot);
+	}
 	if (estate->es_epq_active != NULL || (!hymt_read_ahead && state->count == 0))
 	{
 		leave_current(state);
@@ -587,6 +606,70 @@ end_scan(CustomScanState *node)
 
 	empty_window(state);
 	ExecEndNode(state->input);
+}
+
+/* --- parallel plans ----------------------------------------------------------------------------------------------- */
+
+static void
+add_counts(HymtAheadCounts *sum, const HymtAheadCounts *counts)
+{
+	sum->batches += counts->batches;
+	sum->rows += counts->rows;
+	sum->texts += counts->texts;
+	sum->input_tokens += counts->input_tokens;
+	sum->output_tokens += counts->output_tokens;
+	sum->waited += counts->waited;
+}
+
+static Size
+estimate_shared(CustomScanState *node, ParallelContext *pcxt)
+{
+	return sizeof(SharedCounts);
+}
+
+static void
+begin_shared(CustomScanState *node, ParallelContext *pcxt, void *place)
+{
+	SharedCounts *shared = place;
+
+	SpinLockInit(&shared->lock);
+	memset(&shared->counts, 0, sizeof(shared->counts));
+	((AheadState *) node)->shared = shared;
+}
+
+/* Workers are started again: what the former ones counted stays. */
+static void
+begin_shared_again(CustomScanState *node, ParallelContext *pcxt, void *place)
+{
+	((AheadState *) node)->shared = place;
+}
+
+static void
+begin_worker(CustomScanState *node, shm_toc *toc, void *place)
+{
+	((AheadState *) node)->shared = place;
+}
+
+/* A worker leaves its counts; the leader, which comes after them, adds them to its own. */
+static void
+shut_down(CustomScanState *node)
+{
+	AheadState *state = (AheadState *) node;
+	SharedCounts *shared = state->shared;
+	HymtAheadCounts others;
+
+	if (shared == NULL)
+		return;
+	SpinLockAcquire(&shared->lock);
+	others = shared->counts;
+	if (IsParallelWorker())
+		add_counts(&shared->counts, &state->counts);
+	else
+		memset(&shared->counts, 0, sizeof(shared->counts));
+	SpinLockRelease(&shared->lock);
+	state->shared = NULL;
+	if (!IsParallelWorker())
+		add_counts(&state->counts, &others);
 }
 
 /* --- EXPLAIN ------------------------------------------------------------------------------------------------------ */
@@ -664,6 +747,11 @@ create_state(CustomScan *scan)
 		.ExecCustomScan = exec_scan,
 		.EndCustomScan = end_scan,
 		.ReScanCustomScan = rescan,
+		.EstimateDSMCustomScan = estimate_shared,
+		.InitializeDSMCustomScan = begin_shared,
+		.ReInitializeDSMCustomScan = begin_shared_again,
+		.InitializeWorkerCustomScan = begin_worker,
+		.ShutdownCustomScan = shut_down,
 		.ExplainCustomScan = explain_scan
 	};
 	AheadState *state = palloc0(sizeof(AheadState));

@@ -24,9 +24,17 @@ typedef struct Place
 {
 	PlannerInfo *root;
 	int			bound;			/* no more rows will be wanted; 0: unknown */
+	bool		in_workers;		/* below a Gather */
 } Place;
 
 static Path *change_path(Place place, Path *path);
+
+static Place
+without_bound(Place place)
+{
+	place.bound = 0;
+	return place;
+}
 
 #define COPY_NODE(node, Type) ((Type *) memcpy(palloc(sizeof(Type)), (node), sizeof(Type)))
 
@@ -49,6 +57,8 @@ make_ahead_path(Place place, Path *input, List *calls)
 	path->path.pathtype = T_CustomScan;
 	path->path.parent = input->parent;
 	path->path.pathtarget = input->pathtarget;
+	/* That is how counts come back from workers. */
+	path->path.parallel_aware = place.in_workers;
 	path->path.parallel_safe = input->parallel_safe;
 	path->path.parallel_workers = input->parallel_workers;
 	path->path.rows = input->rows;
@@ -161,6 +171,7 @@ change_scan(Place place, Path *path)
 static Path *
 change_join(Place place, Path *path)
 {
+	Place		below = without_bound(place);
 	JoinPath   *copy;
 	List	   *given;
 
@@ -177,10 +188,9 @@ change_join(Place place, Path *path)
 			break;
 	}
 	given = targets_of(copy->outerjoinpath, copy->innerjoinpath);
-	place.bound = 0;
-	copy->outerjoinpath = change_path(place, copy->outerjoinpath);
+	copy->outerjoinpath = change_path(below, copy->outerjoinpath);
 	if (IsA(path, HashPath))
-		copy->innerjoinpath = change_path(place, copy->innerjoinpath);
+		copy->innerjoinpath = change_path(below, copy->innerjoinpath);
 	return split_target(place, path, &copy->path, given);
 }
 
@@ -349,8 +359,9 @@ static Path *
 change_upper(Place place, Path *path, Path *copy, Path **subpath)
 {
 	List	   *given = list_copy((*subpath)->pathtarget->exprs);
-	Place		below = {place.root, 0};
+	Place		below = without_bound(place);
 
+	below.in_workers = place.in_workers || IsA(path, GatherPath) || IsA(path, GatherMergePath);
 	*subpath = change_path(below, *subpath);
 	return split_target(place, path, copy, given);
 }
@@ -358,7 +369,7 @@ change_upper(Place place, Path *path, Path *copy, Path **subpath)
 static Path *
 change_path(Place place, Path *path)
 {
-	Place		below = {place.root, 0};
+	Place		below = without_bound(place);
 
 	/* Such a one is read anew for each row of another one, and may be asked for values of that. */
 	if (path->param_info != NULL)
@@ -514,7 +525,7 @@ query_has_calls(PlannerInfo *root)
 static void
 paths_finished(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOptInfo *output, void *extra)
 {
-	Place		place = {root, 0};
+	Place		place = {.root = root};
 
 	if (previous_hook != NULL)
 		previous_hook(root, stage, input, output, extra);
@@ -522,6 +533,7 @@ paths_finished(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, Re
 		!query_has_calls(root) || hymt_is_unsafe_source(root))
 		return;
 	output->pathlist = change_paths(place, output->pathlist);
+	place.in_workers = true;
 	output->partial_pathlist = change_paths(place, output->partial_pathlist);
 }
 
