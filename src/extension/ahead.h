@@ -31,8 +31,8 @@ extern void hymt_find_calls(Node *node, List *given, List **calls);
 /* What an expression needs of its input, added to the target. */
 extern void hymt_find_leaves(Node *node, List *given, PathTarget *leaves);
 
-/* Whether reading a query's rows earlier, or more of them, may have effects of its own. */
-extern bool hymt_is_unsafe_query(Query *query);
+/* Whether evaluating an expression of a planned query may have effects; whether reading more of a query's rows may. */
+extern bool hymt_is_unsafe_expression(PlannerInfo *root, Node *node);
 extern bool hymt_is_unsafe_source(PlannerInfo *root);
 
 /* --- ahead_exec.c ------------------------------------------------------------------------------------------------- */

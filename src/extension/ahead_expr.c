@@ -375,10 +375,35 @@ unsafe_query_walker(Node *node, void *context)
 	return expression_tree_walker(node, unsafe_query_walker, context);
 }
 
-bool
-hymt_is_unsafe_query(Query *query)
+static bool
+is_unsafe_query(Query *query)
 {
 	return unsafe_query_walker((Node *) query, NULL) || contain_volatile_functions((Node *) query);
+}
+
+/* Subqueries that are evaluated for each row were planned already: what they are is in what is left of their queries. */
+static bool
+unsafe_subplan_walker(Node *node, void *context)
+{
+	PlannerInfo *root = context;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, SubPlan))
+	{
+		PlannerInfo *subroot = list_nth(root->glob->subroots, ((SubPlan *) node)->plan_id - 1);
+
+		if (subroot->parse->commandType != CMD_SELECT || subroot->parse->rowMarks != NIL ||
+			hymt_is_unsafe_expression(subroot, (Node *) subroot->parse->targetList) || hymt_is_unsafe_source(subroot))
+			return true;
+	}
+	return expression_tree_walker(node, unsafe_subplan_walker, context);
+}
+
+bool
+hymt_is_unsafe_expression(PlannerInfo *root, Node *node)
+{
+	return contain_volatile_functions(node) || unsafe_subplan_walker(node, root);
 }
 
 static bool
@@ -395,7 +420,7 @@ is_unsafe_cte(PlannerInfo *root, RangeTblEntry *rte)
 		CommonTableExpr *cte = lfirst(cell);
 
 		if (strcmp(cte->ctename, rte->ctename) == 0)
-			return !IsA(cte->ctequery, Query) || hymt_is_unsafe_query((Query *) cte->ctequery);
+			return !IsA(cte->ctequery, Query) || is_unsafe_query((Query *) cte->ctequery);
 	}
 	return true;
 }
@@ -403,23 +428,23 @@ is_unsafe_cte(PlannerInfo *root, RangeTblEntry *rte)
 static bool
 is_unsafe_relation(PlannerInfo *root, RangeTblEntry *rte)
 {
-	if (contain_volatile_functions((Node *) rte->securityQuals))
+	if (hymt_is_unsafe_expression(root, (Node *) rte->securityQuals))
 		return true;
 	switch (rte->rtekind)
 	{
 		case RTE_SUBQUERY:
-			return hymt_is_unsafe_query(rte->subquery);
+			return is_unsafe_query(rte->subquery);
 		case RTE_FUNCTION:
 			/* Computed whole when its first row is asked for, but then once per row of what is beside it. */
-			return rte->lateral || contain_volatile_functions((Node *) rte->functions);
+			return rte->lateral || hymt_is_unsafe_expression(root, (Node *) rte->functions);
 		case RTE_TABLEFUNC:
-			return rte->lateral || contain_volatile_functions((Node *) rte->tablefunc);
+			return rte->lateral || hymt_is_unsafe_expression(root, (Node *) rte->tablefunc);
 		case RTE_VALUES:
-			return contain_volatile_functions((Node *) rte->values_lists);
+			return hymt_is_unsafe_expression(root, (Node *) rte->values_lists);
 		case RTE_CTE:
 			return is_unsafe_cte(root, rte);
 		case RTE_RELATION:
-			return contain_volatile_functions((Node *) rte->tablesample);
+			return hymt_is_unsafe_expression(root, (Node *) rte->tablesample);
 		default:
 			return false;
 	}
@@ -431,15 +456,13 @@ hymt_is_unsafe_source(PlannerInfo *root)
 	Query	   *parse = root->parse;
 	ListCell   *cell;
 
-	if (parse->hasTargetSRFs || contain_volatile_functions((Node *) parse->jointree) ||
-		contain_volatile_functions(parse->havingQual))
+	if (parse->hasTargetSRFs || hymt_is_unsafe_expression(root, (Node *) parse->jointree) ||
+		hymt_is_unsafe_expression(root, parse->havingQual))
 		return true;
+	/* Tables of subqueries that were pulled up are in it, too. */
 	foreach(cell, parse->rtable)
 	{
-		RangeTblEntry *rte = lfirst(cell);
-
-		/* Subqueries that were pulled up have their range tables in this one, and a pulled up one is no relation. */
-		if (is_unsafe_relation(root, rte))
+		if (is_unsafe_relation(root, lfirst(cell)))
 			return true;
 	}
 	return false;

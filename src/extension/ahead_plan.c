@@ -49,6 +49,16 @@ calls_of(PathTarget *target, List *given)
 	return calls;
 }
 
+/*
+ * Whether reading more rows of a path may have effects by what it returns, say as arguments of an aggregate. A sort has
+ * read them all before it returns the first.
+ */
+static bool
+is_unsafe_input(Place place, Path *input)
+{
+	return !IsA(input, SortPath) && hymt_is_unsafe_expression(place.root, (Node *) input->pathtarget->exprs);
+}
+
 static Path *
 make_ahead_path(Place place, Path *input, List *calls)
 {
@@ -112,7 +122,7 @@ split_target(Place place, Path *path, Path *copy, List *given)
 		return copy;
 	hymt_find_leaves((Node *) path->pathtarget->exprs, given, leaves);
 	/* A row's identity in an inheritance tree can be passed on by nodes of the core only. */
-	if (has_row_identity(leaves))
+	if (has_row_identity(leaves) || hymt_is_unsafe_expression(place.root, (Node *) leaves->exprs))
 		return copy;
 	set_pathtarget_cost_width(place.root, leaves);
 	saved = Max(path->pathtarget->cost.per_tuple - leaves->cost.per_tuple, 0) * path->rows;
@@ -241,7 +251,7 @@ change_projection(Place place, ProjectionPath *path)
 	}
 	copy->subpath = change_path(place, path->subpath);
 	if (calls != NIL && path->subpath->param_info == NULL && !has_row_identity(path->subpath->pathtarget) &&
-		!IsA(path->subpath, GroupResultPath))
+		!IsA(path->subpath, GroupResultPath) && !is_unsafe_input(place, path->subpath))
 		copy->subpath = make_ahead_path(place, copy->subpath, calls);
 	/* Whether a plan node is needed for it was decided for another input. */
 	copy->dummypp = false;
@@ -307,7 +317,8 @@ change_merge_source(Place place, Path *source)
 	List	   *calls = NIL;
 	ListCell   *cell;
 
-	if (place.root->parse->commandType != CMD_MERGE || has_row_identity(source->pathtarget))
+	if (place.root->parse->commandType != CMD_MERGE || has_row_identity(source->pathtarget) ||
+		is_unsafe_input(place, source))
 		return source;
 	foreach(cell, place.root->parse->mergeActionList)
 		hymt_find_calls((Node *) lfirst_node(MergeAction, cell)->targetList, NIL, &all);

@@ -208,10 +208,13 @@ ROLLBACK;
 END
 	my $query = "SELECT hymt_translate(title, 'zh', 'en')";
 	foreach my $from ("generate_series(1, 2) AS g FROM t", "nothing FROM (SELECT title, nextval('s') FROM t) AS x(title, nothing)",
-		"title FROM t WHERE random() < 2", "title FROM (SELECT * FROM t FOR UPDATE) AS x", "title FROM (SELECT title, generate_series(1, 2) FROM t) AS x")
+		"title FROM t WHERE random() < 2", "title FROM t WHERE (SELECT nextval('s') + t.id) > 0", "title FROM t WHERE (SELECT 1 FROM bad WHERE bad.id = t.id FOR UPDATE) = 1", "title FROM (SELECT * FROM t FOR UPDATE) AS x", "title FROM (SELECT title, generate_series(1, 2) FROM t) AS x")
 	{
 		unlike($node->safe_psql('postgres', "EXPLAIN (COSTS OFF) $query, $from"), qr/HymtReadAhead/, "not ahead: $from");
 	}
+	like($node->safe_psql('postgres', "EXPLAIN (COSTS OFF) $query FROM t ORDER BY random()"), qr/HymtReadAhead/, 'ahead: in any order');
+	unlike($node->safe_psql('postgres', "SET enable_hashagg = off; SET enable_sort = off; SET enable_seqscan = off; EXPLAIN (COSTS OFF) " .
+		"SELECT hymt_translate(max(title), 'zh', 'en'), sum(nextval('s')) FROM t GROUP BY id LIMIT (SELECT 3)"), qr/HymtReadAhead/, 'not ahead: an aggregate with effects');
 	foreach my $list ("CASE WHEN id > 1 THEN hymt_translate(title, 'zh', 'en') END", "coalesce(note, hymt_translate(title, 'zh', 'en'))",
 		"id > 1 OR hymt_translate(title, 'zh', 'en') IS NULL", "max(hymt_translate(title, 'zh', 'en'))", "hymt_translate(md5(title), 'zh', 'en')",
 		"hymt_translate((SELECT t.title), 'zh', 'en')")
