@@ -137,6 +137,7 @@ sub select_statement
 
 	# Without an order, which rows a LIMIT gives is nobody's promise either.
 	$tail ||= ' ORDER BY r.id' if $limit ne '';
+	$tail .= ', r.title, r.note' if $limit ne '' && $from =~ /UNION|JOIN|LATERAL/;
 	push @list, pick("nextval('s')", 'loud(r.id)', 'row_number() OVER (ORDER BY r.id, r.price)', 'count(*) OVER ()',
 		'generate_series(1, 2)') if chance(0.15);
 	return "SELECT DISTINCT $list[1] FROM $from WHERE $where" if chance(0.04);
