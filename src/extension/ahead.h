@@ -40,8 +40,8 @@ extern bool hymt_is_unsafe_source(PlannerInfo *root);
 extern void hymt_ahead_register(void);	/* in every process that runs plans */
 extern const CustomPathMethods hymt_ahead_path_methods;
 
-/* custom_private of a path: the calls, and how many rows will be wanted at most (0: unknown). */
-extern List *hymt_ahead_path_private(List *calls, int bound);
+/* custom_private of a path: the calls, and expressions whose sum is how many rows will be wanted (NIL: unknown). */
+extern List *hymt_ahead_path_private(List *calls, List *limit);
 
 /* --- ahead_answers.c ---------------------------------------------------------------------------------------------- */
 

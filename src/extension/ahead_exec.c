@@ -21,6 +21,7 @@
 #include "access/parallel.h"
 #include "access/relscan.h"
 #include "catalog/pg_type.h"
+#include "common/int.h"
 #include "executor/executor.h"
 #include "executor/nodeSubplan.h"
 #include "lib/ilist.h"
@@ -83,7 +84,9 @@ typedef struct AheadState
 	AheadRow   *current;		/* was returned last; its calls may still be made */
 	AheadRow   *settling;		/* all rows before it have their answers; NULL: the first */
 	int			size;			/* the window is to have */
-	int64		bound;			/* so many rows will be wanted; 0: unknown */
+	ExprState  *limit[2];		/* the sum of these is how many rows will be wanted; NULL: none */
+	bool		bound_is_set;
+	int64		bound;			/* that sum; 0: unknown */
 	int64		returned;
 	bool		input_ended;
 	bool		ended;			/* NULL was returned last */
@@ -106,9 +109,9 @@ static const CustomScanMethods scan_methods = {
 };
 
 List *
-hymt_ahead_path_private(List *calls, int bound)
+hymt_ahead_path_private(List *calls, List *limit)
 {
-	return list_make2(calls, makeInteger(bound));
+	return list_make2(calls, limit);
 }
 
 /* `clauses` are those of the table below, which the input checks already. */
@@ -123,8 +126,10 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 	scan->flags = ExecSupportsBackwardScan(input) ? CUSTOMPATH_SUPPORT_BACKWARD_SCAN : 0;
 	scan->custom_plans = inputs;
 	scan->custom_scan_tlist = copyObject(input->targetlist);
-	scan->custom_exprs = copyObject(linitial(path->custom_private));
-	scan->custom_private = list_make1(lsecond(path->custom_private));
+	/* The calls and then the limit; and how many of them are calls. */
+	scan->custom_exprs = list_concat(copyObject((List *) linitial(path->custom_private)),
+									 copyObject((List *) lsecond(path->custom_private)));
+	scan->custom_private = list_make1(makeInteger(list_length(linitial(path->custom_private))));
 	scan->methods = &scan_methods;
 	return &scan->scan.plan;
 }
@@ -205,16 +210,21 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	ListCell   *cell;
 	int			i = 0;
 
+	state->call_count = intVal(linitial(scan->custom_private));
 	state->input = ExecInitNode(linitial(scan->custom_plans), estate, eflags);
 	node->custom_ps = list_make1(state->input);
 	state->table_scan = find_table_scan(state->input);
 	if (state->table_scan != NULL)
 		node->ss.ss_currentRelation = state->table_scan->ss_currentRelation;
-	state->bound = intVal(linitial(scan->custom_private));
-	state->call_count = list_length(scan->custom_exprs);
 	state->calls = palloc0(state->call_count * sizeof(AheadCall));
 	foreach(cell, scan->custom_exprs)
-		begin_call(state, &state->calls[i++], lfirst_node(FuncExpr, cell));
+	{
+		if (i < state->call_count)
+			begin_call(state, &state->calls[i], lfirst_node(FuncExpr, cell));
+		else
+			state->limit[i - state->call_count] = ExecInitExpr(lfirst(cell), &node->ss.ps);
+		i++;
+	}
 	dlist_init(&state->window);
 	state->size = 1;
 	/* What does not run asks for nothing. */
@@ -222,6 +232,31 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 		return;
 	state->window_context = AllocSetContextCreate(estate->es_query_cxt, "hymt window", ALLOCSET_DEFAULT_SIZES);
 	state->answers = hymt_ahead_begin(estate->es_query_cxt, &state->counts);
+}
+
+/*
+ * Finds out how many rows the LIMIT above will ask for, and tells the input, as the LIMIT itself would have done: a sort
+ * that knows keeps no more than that.
+ */
+static void
+set_bound(AheadState *state)
+{
+	int64		bound = 0;
+
+	state->bound_is_set = true;
+	if (state->limit[0] == NULL)
+		return;
+	for (int i = 0; i < lengthof(state->limit) && state->limit[i] != NULL && bound >= 0; i++)
+	{
+		bool		isnull;
+		int64		rows = DatumGetInt64(ExecEvalExpr(state->limit[i], state->css.ss.ps.ps_ExprContext, &isnull));
+
+		/* LIMIT NULL is none, OFFSET NULL is 0. */
+		if ((isnull && i == 0) || (!isnull && pg_add_s64_overflow(bound, rows, &bound)))
+			bound = -1;
+	}
+	state->bound = Max(bound, 0);
+	ExecSetTupleBound(bound, state->input);
 }
 
 /* --- the window --------------------------------------------------------------------------------------------------- */
@@ -577,6 +612,8 @@ exec_scan(CustomScanState *node)
 
 	CHECK_FOR_INTERRUPTS();
 	ResetExprContext(econtext);
+	if (!((AheadState *) node)->bound_is_set)
+		set_bound((AheadState *) node);
 	slot = next_row((AheadState *) node);
 	if (node->ss.ps.ps_ProjInfo == NULL || TupIsNull(slot))
 		return slot;
@@ -595,6 +632,8 @@ rescan(CustomScanState *node)
 	state->ended = false;
 	if (node->ss.ps.chgParam != NULL)
 		UpdateChangedParamSet(state->input, node->ss.ps.chgParam);
+	/* Before the input is read anew: it decides then whether it can give its old rows again. */
+	set_bound(state);
 	if (state->input->chgParam == NULL)
 		ExecReScan(state->input);
 }
@@ -713,11 +752,11 @@ explain_calls(CustomScan *scan, List *ancestors, ExplainState *es)
 {
 	List	   *context = set_deparse_context_plan(es->deparse_cxt, &scan->scan.plan, ancestors);
 	bool		prefix = list_length(es->rtable) > 1 || es->verbose;
+	int			count = intVal(linitial(scan->custom_private));
 	List	   *calls = NIL;
-	ListCell   *cell;
 
-	foreach(cell, scan->custom_exprs)
-		calls = lappend(calls, deparse_call(lfirst(cell), context, prefix));
+	for (int i = 0; i < count; i++)
+		calls = lappend(calls, deparse_call(list_nth(scan->custom_exprs, i), context, prefix));
 	ExplainPropertyList("Calls", calls, es);
 }
 

@@ -10,6 +10,7 @@
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/appendinfo.h"
+#include "optimizer/clauses.h"
 #include "optimizer/cost.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/pathnode.h"
@@ -23,16 +24,16 @@ static create_upper_paths_hook_type previous_hook = NULL;
 typedef struct Place
 {
 	PlannerInfo *root;
-	int			bound;			/* no more rows will be wanted; 0: unknown */
+	List	   *limit;			/* the sum of these is how many rows will be wanted; NIL: unknown */
 	bool		in_workers;		/* below a Gather */
 } Place;
 
 static Path *change_path(Place place, Path *path);
 
 static Place
-without_bound(Place place)
+without_limit(Place place)
 {
-	place.bound = 0;
+	place.limit = NIL;
 	return place;
 }
 
@@ -76,7 +77,7 @@ make_ahead_path(Place place, Path *input, List *calls)
 	path->path.total_cost = input->total_cost;
 	path->path.pathkeys = input->pathkeys;
 	path->custom_paths = list_make1(input);
-	path->custom_private = hymt_ahead_path_private(calls, place.bound);
+	path->custom_private = hymt_ahead_path_private(calls, place.limit);
 	path->methods = &hymt_ahead_path_methods;
 	return &path->path;
 }
@@ -181,7 +182,7 @@ change_scan(Place place, Path *path)
 static Path *
 change_join(Place place, Path *path)
 {
-	Place		below = without_bound(place);
+	Place		below = without_limit(place);
 	JoinPath   *copy;
 	List	   *given;
 
@@ -343,26 +344,18 @@ change_paths(Place place, List *paths)
 	return changed;
 }
 
-/* Rows that a LIMIT with constants asks for. */
-static int
+/* What a LIMIT adds up: count and offset, or NIL. It evaluates them before it asks for its first row. */
+static List *
 limit_of(const LimitPath *path)
 {
-	int64		bound = 0;
-	const Node *nodes[] = {path->limitCount, path->limitOffset};
+	List	   *limit;
 
 	if (path->limitCount == NULL || path->limitOption != LIMIT_OPTION_COUNT)
-		return 0;
-	for (int i = 0; i < lengthof(nodes); i++)
-	{
-		const Const *value = (const Const *) nodes[i];
-
-		if (value == NULL)
-			continue;
-		if (!IsA(value, Const) || value->constisnull || DatumGetInt64(value->constvalue) > INT_MAX)
-			return 0;
-		bound += Max(DatumGetInt64(value->constvalue), 0);
-	}
-	return bound > INT_MAX ? 0 : (int) bound;
+		return NIL;
+	limit = list_make1(path->limitCount);
+	if (path->limitOffset != NULL)
+		limit = lappend(limit, path->limitOffset);
+	return contain_volatile_functions((Node *) limit) || contain_subplans((Node *) limit) ? NIL : limit;
 }
 
 /* Those with one input, which may compute their own target on top of it. */
@@ -370,7 +363,7 @@ static Path *
 change_upper(Place place, Path *path, Path *copy, Path **subpath)
 {
 	List	   *given = list_copy((*subpath)->pathtarget->exprs);
-	Place		below = without_bound(place);
+	Place		below = without_limit(place);
 
 	below.in_workers = place.in_workers || IsA(path, GatherPath) || IsA(path, GatherMergePath);
 	*subpath = change_path(below, *subpath);
@@ -380,7 +373,7 @@ change_upper(Place place, Path *path, Path *copy, Path **subpath)
 static Path *
 change_path(Place place, Path *path)
 {
-	Place		below = without_bound(place);
+	Place		below = without_limit(place);
 
 	/* Such a one is read anew for each row of another one, and may be asked for values of that. */
 	if (path->param_info != NULL)
@@ -415,7 +408,7 @@ change_path(Place place, Path *path)
 			{
 				LimitPath  *copy = COPY_NODE(path, LimitPath);
 
-				below.bound = limit_of(copy);
+				below.limit = limit_of(copy);
 				copy->subpath = change_path(below, copy->subpath);
 				return &copy->path;
 			}

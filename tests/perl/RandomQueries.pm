@@ -133,7 +133,7 @@ sub select_statement
 	my $where = condition('r');
 	my @list = ('r.id', map { expression('r') } 1 .. pick(1, 1, 1, 2, 3));
 	my $tail = pick('', '', '', ' ORDER BY r.id', ' ORDER BY r.price, r.id', ' ORDER BY 2, r.id', ' ORDER BY r.id DESC');
-	my $limit = pick('', '', '', ' LIMIT 1', ' LIMIT 3', ' LIMIT 10 OFFSET 4', ' LIMIT 0', ' LIMIT 1000', ' LIMIT (SELECT 3)', ' LIMIT (SELECT 15)');
+	my $limit = pick('', '', '', ' LIMIT 1', ' LIMIT 3', ' LIMIT 10 OFFSET 4', ' LIMIT 0', ' LIMIT 1000', ' LIMIT (SELECT 3)', ' LIMIT (15 + 0 * random())::int');
 
 	# Without an order, which rows a LIMIT gives is nobody's promise either.
 	$tail ||= ' ORDER BY r.id' if $limit ne '';
@@ -145,8 +145,8 @@ sub select_statement
 	return "SELECT count(*), max(r.id), hymt_translate(r.title, 'zh', 'en') FROM $from WHERE $where GROUP BY r.title" if chance(0.05);
 	return "SELECT count(" . call('r') . "), max(" . call('r') . ") FROM $from WHERE $where" if chance(0.04);
 	return "SELECT hymt_translate(max(r.title), 'zh', 'en'), count(*) FROM $from WHERE $where GROUP BY r.price % 5" if chance(0.04);
-	return "SELECT hymt_translate(max(r.title), 'zh', 'en'), sum(loud(r.id)) FROM $from WHERE $where GROUP BY r.id ORDER BY r.id LIMIT (SELECT 3)" if chance(0.03);
-	return "SELECT r.id, hymt_translate(r.title, 'zh', 'en') FROM $from WHERE $where ORDER BY r.id, loud(r.id) LIMIT (SELECT 3)" if chance(0.03);
+	return "SELECT hymt_translate(max(r.title), 'zh', 'en'), sum(loud(r.id)) FROM $from WHERE $where GROUP BY r.id ORDER BY r.id LIMIT (3 + 0 * random())::int" if chance(0.03);
+	return "SELECT r.id, hymt_translate(r.title, 'zh', 'en') FROM $from WHERE $where ORDER BY r.id, loud(r.id) LIMIT (3 + 0 * random())::int" if chance(0.03);
 	$tail .= $limit;
 	$tail .= pick(' FOR UPDATE OF r', ' FOR UPDATE OF r SKIP LOCKED', ' FOR SHARE OF r') if $from =~ /^[tpui] AS r$/ && chance(0.15);
 	return 'SELECT ' . join(', ', @list) . " FROM $from WHERE $where$tail";
