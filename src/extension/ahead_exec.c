@@ -87,7 +87,7 @@ typedef struct AheadState
 	ExprState  *limit[2];		/* the sum of these is how many rows will be wanted; NULL: none */
 	bool		bound_is_set;
 	int64		bound;			/* that sum; 0: unknown */
-	int64		returned;
+	int64		returned;		/* number of the current row */
 	bool		input_ended;
 	bool		ended;			/* NULL was returned last */
 	SharedCounts *shared;		/* with other processes of a parallel plan; NULL: none, or no more */
@@ -543,6 +543,7 @@ pass_through(AheadState *state)
 	state->ended = state->input_ended;
 	if (state->ended)
 		return slot;
+	state->returned++;
 	slot_getallattrs(row);
 	memcpy(slot->tts_values, row->tts_values, slot->tts_tupleDescriptor->natts * sizeof(Datum));
 	memcpy(slot->tts_isnull, row->tts_isnull, slot->tts_tupleDescriptor->natts * sizeof(bool));
@@ -557,14 +558,16 @@ step_back(AheadState *state)
 {
 	int			steps = state->count + (state->input_ended && !state->ended ? 1 : 0);
 
+	int64		position = state->ended ? state->returned : state->returned - 1;
+
 	empty_window(state);
-	state->bound = 0;
 	while (steps-- > 0)
 	{
 		CHECK_FOR_INTERRUPTS();
 		(void) ExecProcNode(state->input);
 	}
 	pass_through(state);
+	state->returned = Max(position, 0);
 	/* Before the first row is not behind the last one. */
 	state->input_ended = false;
 	state->ended = false;
