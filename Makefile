@@ -3,6 +3,7 @@
 #   make                    the extension (hymt.so) and the engine program (build/hymt-engine)
 #   make install            both, the SQL scripts and the demo model
 #   make installcheck       pg_regress, isolation and TAP tests against an installed hymt
+#   make installcheck-read-ahead-off   the first two of these without reading ahead
 #   make check-engine       engine unit tests and reference vectors; needs no PostgreSQL
 #   make check-sanitize     most of them once more, with AddressSanitizer and UndefinedBehaviorSanitizer
 #   make check-fuzz         random inputs (FUZZ_RUNS for each target) to whatever reads files and frames; needs clang
@@ -53,7 +54,12 @@ $(OBJS): $(wildcard src/extension/*.h src/protocol/*.h)
 all: engine
 install: install-engine
 installcheck: regress-folder
-.PHONY: engine install-engine uninstall-engine regress-folder check-engine test-programs check-sanitize \
+# The regression and isolation tests again, with the same expected output, reading nothing ahead.
+installcheck-read-ahead-off: regress-folder
+	PGOPTIONS='-c hymt.read_ahead=off' $(pg_regress_installcheck) $(REGRESS_OPTS) $(REGRESS)
+	PGOPTIONS='-c hymt.read_ahead=off' $(pg_isolation_regress_installcheck) $(ISOLATION_OPTS) $(ISOLATION)
+
+.PHONY: installcheck-read-ahead-off engine install-engine uninstall-engine regress-folder check-engine test-programs check-sanitize \
 	fuzz-programs check-fuzz fuzz-coverage
 
 sql/hymt--$(EXTVERSION).sql: sql/hymt.sql

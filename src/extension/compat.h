@@ -37,14 +37,37 @@
 #endif
 
 /*
- * 18: wait event sets have a header of their own; modules carry name and version; what does not return is declared by a
+ * 16: expressions of a parent table become those of a child by their relations, not by sets of numbers. For files that
+ * include appendinfo.h.
+ */
+#if PG_VERSION_NUM >= 160000
+#define HYMT_ADJUST_TO_CHILD(root, node, child, parent) adjust_appendrel_attrs_multilevel(root, node, child, parent)
+#else
+#define HYMT_ADJUST_TO_CHILD(root, node, child, parent) \
+	adjust_appendrel_attrs_multilevel(root, node, (child)->relids, (parent)->relids)
+#endif
+
+/* 17: MERGE has actions for rows of the target that no row of the source matches. */
+#if PG_VERSION_NUM >= 170000
+#define HYMT_MERGE_MATCHED(action) ((action)->matchKind == MERGE_WHEN_MATCHED)
+#define HYMT_MERGE_WITHOUT_SOURCE(action) ((action)->matchKind == MERGE_WHEN_NOT_MATCHED_BY_SOURCE)
+#else
+#define HYMT_MERGE_MATCHED(action) ((action)->matched)
+#define HYMT_MERGE_WITHOUT_SOURCE(action) false
+#endif
+
+/*
+ * 18: wait event sets have a header of their own, as have the two halves of what EXPLAIN's callbacks need; modules carry name and version; what does not return is declared by a
  * keyword in front.
  */
 #if PG_VERSION_NUM >= 180000
 #include "storage/waiteventset.h"
+#include "commands/explain_state.h"
+#include "commands/explain_format.h"
 #define HYMT_MODULE_MAGIC PG_MODULE_MAGIC_EXT(.name = "hymt", .version = HYMT_VERSION)
 #define HYMT_NORETURN pg_noreturn
 #else
+#include "commands/explain.h"
 #define HYMT_MODULE_MAGIC PG_MODULE_MAGIC
 #define HYMT_NORETURN pg_attribute_noreturn()
 #endif

@@ -9,6 +9,7 @@
 #include "catalog/namespace.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 
 const char *
 hymt_server_to_utf8(const char *text, Size length, Size *utf8_length)
@@ -18,6 +19,31 @@ hymt_server_to_utf8(const char *text, Size length, Size *utf8_length)
 
 	*utf8_length = utf8 == text ? length : strlen(utf8);
 	return utf8;
+}
+
+const char *
+hymt_server_to_utf8_quietly(const char *text, Size length, Size *utf8_length)
+{
+	Oid			procedure;
+	Size		room = length * MAX_CONVERSION_GROWTH + 1;
+	Size		done;
+	char	   *utf8;
+
+	*utf8_length = length;
+	if (GetDatabaseEncoding() == PG_UTF8)
+		return text;
+	if (GetDatabaseEncoding() == PG_SQL_ASCII)
+		return pg_verify_mbstr(PG_UTF8, text, (int) length, true) ? text : NULL;
+	procedure = FindDefaultConversionProc(GetDatabaseEncoding(), PG_UTF8);
+	if (!OidIsValid(procedure) || room >= MaxAllocSize)
+		return NULL;
+	utf8 = palloc(room);
+	*utf8 = '\0';
+	done = pg_do_encoding_conversion_buf(procedure, GetDatabaseEncoding(), PG_UTF8,
+										 (unsigned char *) unconstify(char *, text), (int) length,
+										 (unsigned char *) utf8, (int) room, true);
+	*utf8_length = strlen(utf8);
+	return done == length ? utf8 : NULL;
 }
 
 /*

@@ -28,6 +28,9 @@ int			hymt_bulk_share;
 int			hymt_max_requests_per_role;
 int			hymt_queue_timeout;
 int			hymt_engine_timeout;
+bool		hymt_read_ahead;
+int			hymt_read_ahead_rows;
+int			hymt_read_ahead_bytes;
 
 #define ADAPTERS_EXAMPLE "de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese, @legal=/srv/adapters/legal"
 
@@ -170,6 +173,24 @@ define_sharing_settings(void)
 							&hymt_max_requests_per_role, 0, 0, 65536, PGC_SUSET, 0, NULL, NULL, NULL);
 }
 
+static void
+define_reading_ahead(void)
+{
+	DefineCustomBoolVariable("hymt.read_ahead",
+							 "Whether statements read rows ahead, so that their texts are translated together.",
+							 NULL,
+							 &hymt_read_ahead, true, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.read_ahead_rows",
+							"Largest number of rows that a plan node reads ahead.",
+							NULL,
+							&hymt_read_ahead_rows, 256, 1, 65536, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.read_ahead_bytes",
+							"Memory for the rows that a plan node reads ahead, their texts and translations.",
+							NULL,
+							&hymt_read_ahead_bytes, 4 * 1024 * 1024, 64 * 1024, INT_MAX,
+							PGC_USERSET, GUC_UNIT_BYTE, NULL, NULL, NULL);
+}
+
 void
 hymt_define_settings(void)
 {
@@ -178,6 +199,7 @@ hymt_define_settings(void)
 		define_startup_settings();
 	define_model_settings();
 	define_sharing_settings();
+	define_reading_ahead();
 	DefineCustomIntVariable("hymt.queue_timeout",
 							"Longest time that a translation may wait before the engine begins with it.",
 							"0: for ever.",

@@ -5,6 +5,7 @@
  * wires the other files together. Must not touch shared memory: there is none yet.
  */
 #include "hymt.h"
+#include "ahead.h"
 
 #include "miscadmin.h"
 
@@ -31,4 +32,5 @@ _PG_init(void)
 
 	hymt_shmem_init_hooks();
 	hymt_register_workers();
+	hymt_ahead_init();
 }

@@ -28,6 +28,9 @@ extern int	hymt_queue_memory;	/* hymt.queue_memory, kB; POSTMASTER */
 extern int	hymt_bulk_share;	/* hymt.bulk_share, percent; SIGHUP */
 extern int	hymt_max_requests_per_role; /* hymt.max_requests_per_role; 0 = no limit; SUSET */
 extern int	hymt_queue_timeout; /* hymt.queue_timeout, ms; 0 = wait for ever; USERSET */
+extern bool hymt_read_ahead;	/* hymt.read_ahead; USERSET */
+extern int	hymt_read_ahead_rows;	/* hymt.read_ahead_rows; USERSET */
+extern int	hymt_read_ahead_bytes;	/* hymt.read_ahead_bytes; USERSET */
 extern int	hymt_engine_timeout;	/* hymt.engine_timeout, ms without progress before an engine counts as hung; SIGHUP */
 
 extern void hymt_define_settings(void);

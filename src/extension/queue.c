@@ -41,6 +41,7 @@ struct HymtRequestHandle
 	TimestampTz submitted;		/* before waiting for a slot */
 	int			waiting_role;	/* entry in which it is counted as waiting; -1: none */
 	bool		counted;		/* as a request, for hymt_stat */
+	HymtRequestHandle **place;	/* of one that is read ahead: becomes NULL with its release; else NULL */
 	HymtStatFailure failure;	/* that its session raises; else CANCELLED, which is how it ends unless answered */
 };
 
@@ -66,6 +67,7 @@ typedef struct Service
 } Service;
 
 static dlist_head requests = DLIST_STATIC_INIT(requests);
+static int	ahead_held = 0;		/* those of them that are read ahead */
 
 /* --- leaving ------------------------------------------------------------------------------------------------------ */
 
@@ -137,6 +139,11 @@ hymt_request_release(HymtRequestHandle *request)
 	}
 	if (unanswered)
 		hymt_stat_unanswered(request->failure);
+	if (request->place != NULL)
+	{
+		*request->place = NULL;
+		ahead_held--;
+	}
 	pfree(request);
 }
 
@@ -465,6 +472,12 @@ sleep_on_slot_freed(ConditionVariable *freed, long timeout)
 
 /* --- submitting --------------------------------------------------------------------------------------------------- */
 
+static Size
+length_limit(void)
+{
+	return Min(hymt_bytes_for_requests(), HYMT_FRAME_MAX_BODY - sizeof(HymtRequest));
+}
+
 /* Of context and text together. */
 static Size
 length_of(const HymtRequestSpec *spec)
@@ -472,13 +485,19 @@ length_of(const HymtRequestSpec *spec)
 	return spec->context_length + spec->text_length;
 }
 
+static bool
+is_too_long(Size length)
+{
+	return length > HYMT_FRAME_MAX_BODY || hymt_text_cost(length) > length_limit();
+}
+
 static void
 check_length(const HymtRequestSpec *spec)
 {
 	Size		length = length_of(spec);
-	Size		limit = Min(hymt_bytes_for_requests(), HYMT_FRAME_MAX_BODY - sizeof(HymtRequest));
+	Size		limit = length_limit();
 
-	if (length <= HYMT_FRAME_MAX_BODY && hymt_text_cost(length) <= limit)
+	if (!is_too_long(length))
 		return;
 	hymt_stat_refused(HYMT_STAT_TOO_LONG);
 	ereport(ERROR,
@@ -496,7 +515,8 @@ typedef struct Attempt
 {
 	const HymtRequestSpec *spec;
 	uint64		hash;
-	bool		holds;			/* the caller holds a request already */
+	bool		holds;			/* the caller holds a request already, or would rather do without than wait */
+	bool		ahead;
 	HymtAdmission admission;
 	ConditionVariable *freed;	/* when not admitted: to wait on before the next attempt */
 	bool		alone;			/* nobody else uses queue memory */
@@ -504,9 +524,11 @@ typedef struct Attempt
 } Attempt;
 
 static HymtClass
-class_of(const HymtRequestSpec *spec)
+class_of(const Attempt *attempt)
 {
-	return spec->bulk ? HYMT_CLASS_BULK : HYMT_CLASS_SINGLE;
+	if (attempt->ahead)
+		return HYMT_CLASS_AHEAD;
+	return attempt->spec->bulk ? HYMT_CLASS_BULK : HYMT_CLASS_SINGLE;
 }
 
 static void
@@ -538,7 +560,7 @@ count_request(HymtRequestHandle *request)
 static void
 occupy(HymtRequestHandle *request, const Attempt *attempt, int role, Size bytes, HymtSlot *leader)
 {
-	HymtSlot   *slot = hymt_slot_take(role, class_of(attempt->spec));
+	HymtSlot   *slot = hymt_slot_take(role, class_of(attempt));
 
 	fill_slot(slot, attempt->spec);
 	slot->hash = attempt->hash;
@@ -561,7 +583,7 @@ occupy(HymtRequestHandle *request, const Attempt *attempt, int role, Size bytes,
 static void
 reserve(HymtRequestHandle *request, Attempt *attempt)
 {
-	HymtClass	class = class_of(attempt->spec);
+	HymtClass	class = class_of(attempt);
 	Size		bytes = hymt_text_cost(length_of(attempt->spec));
 	HymtSlot   *leader;
 	bool		waits;
@@ -576,8 +598,8 @@ reserve(HymtRequestHandle *request, Attempt *attempt)
 	if (leader != NULL)
 		bytes = 0;
 	role = hymt_role_find(GetUserId());
-	attempt->admission = hymt_policy_admit(role, class, bytes, attempt->holds);
-	attempt->freed = &hymt_shared->slot_freed[class];
+	attempt->admission = hymt_policy_admit(role, class, bytes, attempt->holds, ahead_held);
+	attempt->freed = &hymt_shared->slot_freed[Min(class, HYMT_CLASS_BULK)];
 	if (attempt->admission == HYMT_ADMITTED)
 		occupy(request, attempt, role, bytes, leader);
 	else if (attempt->admission == HYMT_ROLE_FULL)
@@ -607,7 +629,7 @@ copy_text(HymtRequestHandle *request, const Attempt *attempt)
 	}
 	request->slot = NULL;
 	(void) leave_slot(slot, request->generation, &charged_role);
-	if (attempt->alone)
+	if (attempt->alone && !attempt->ahead)
 	{
 		request->failure = HYMT_STAT_MEMORY;
 		ereport(ERROR,
@@ -714,6 +736,27 @@ hymt_request_try_submit(const HymtRequestSpec *spec)
 	return NULL;
 }
 
+bool
+hymt_request_submit_ahead(const HymtRequestSpec *spec, HymtRequestHandle **place)
+{
+	HymtRequestHandle *request;
+	Attempt		attempt = {.spec = spec, .holds = true, .ahead = true};
+
+	if (is_too_long(length_of(spec)))
+		return false;
+	attempt.hash = hymt_flight_hash(spec);
+	request = new_request();
+	if (!try_submit(request, &attempt))
+	{
+		hymt_request_release(request);
+		return false;
+	}
+	request->place = place;
+	*place = request;
+	ahead_held++;
+	return true;
+}
+
 /* --- the answer --------------------------------------------------------------------------------------------------- */
 
 /* Under the lock. One that waits again because the engine died under it was begun all the same. */
@@ -806,6 +849,17 @@ take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
 	outcome->text[slot->result_length] = '\0';
 }
 
+bool
+hymt_request_is_answered(const HymtRequestHandle *request)
+{
+	bool		answered;
+
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	answered = is_answered(request);
+	LWLockRelease(hymt_shared->lock);
+	return answered;
+}
+
 /* Failures that are the service's, not this text's: no other text would fare better. */
 static void
 raise_service_failure(const HymtOutcome *outcome, TimestampTz next_attempt_at)
@@ -841,4 +895,42 @@ hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome)
 	take_outcome(request, outcome);
 	hymt_request_release(request);
 	raise_service_failure(outcome, service.next_attempt_at);
+}
+
+/* Whether it says something about the text: others of the service, or of the room that answers find, do not. */
+static bool
+is_of_text(const HymtOutcome *outcome)
+{
+	if (outcome->service_failed)
+		return false;
+	switch (outcome->failure)
+	{
+		case HYMT_FAILURE_MODEL_MISSING:
+		case HYMT_FAILURE_MODEL_UNREADABLE:
+		case HYMT_FAILURE_MODEL_BROKEN:
+		case HYMT_FAILURE_MODEL_UNSUPPORTED:
+		case HYMT_FAILURE_NO_MEMORY:
+			return false;
+		default:
+			return true;
+	}
+}
+
+bool
+hymt_request_collect(HymtRequestHandle *request, bool bulk, HymtOutcome *outcome)
+{
+	Service		service;
+
+	/* hymt.queue_timeout limits how long a session waits, not for how long it did other things meanwhile. */
+	request->submitted = GetCurrentTimestamp();
+	if (!bulk)
+	{
+		LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+		hymt_flight_hasten(request->slot);
+		LWLockRelease(hymt_shared->lock);
+	}
+	(void) wait_any(&request, 1, &service);
+	take_outcome(request, outcome);
+	hymt_request_release(request);
+	return is_of_text(outcome);
 }

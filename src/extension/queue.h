@@ -42,7 +42,7 @@
 #include "stat.h"
 
 #define HYMT_LAYOUT_MAGIC 0x48594d54
-#define HYMT_LAYOUT_VERSION 3	/* raised with every change of a shared struct */
+#define HYMT_LAYOUT_VERSION 4	/* raised with every change of a shared struct */
 #define HYMT_MAX_DEVICES 16
 #define HYMT_NAME_MAX 128
 #define HYMT_MESSAGE_MAX 512
@@ -59,12 +59,17 @@ typedef enum HymtSlotState
 	HYMT_SLOT_FAILED
 } HymtSlotState;
 
-/* Single requests go before bulk ones. */
+/*
+ * Single requests go before bulk ones. Those that are read ahead are queued as bulk ones, but have limits of their own,
+ * as their sessions may leave the answers lying for hours.
+ */
 typedef enum HymtClass
 {
 	HYMT_CLASS_SINGLE,
 	HYMT_CLASS_BULK,
-	HYMT_CLASSES
+	HYMT_CLASSES,				/* that are queued */
+	HYMT_CLASS_AHEAD = HYMT_CLASSES,
+	HYMT_LIMITED_CLASSES
 } HymtClass;
 
 /* Slots linked by their `next` and `previous`. */
@@ -92,7 +97,7 @@ typedef struct HymtSlot
 
 	/* its place in the order */
 	HymtClass	asked_class;	/* which the limits count */
-	HymtClass	queue_class;	/* in which it is queued: better than asked_class when a single request follows it */
+	HymtClass	queue_class;	/* in which it is queued: better than asked_class when somebody waits for it */
 	int			charged_role;	/* entry of the role that occupies it; -1: nobody, its owner left */
 	int			turn_role;		/* entry of the role in whose turn it is queued, while QUEUED */
 
@@ -187,8 +192,8 @@ typedef struct HymtRole
 	Oid			role;			/* invalid: a free entry */
 	int			bucket;			/* first entry in the table with a hash of this entry's number; -1: none */
 	int			next;			/* in its bucket or the list of free entries */
-	int			held[HYMT_CLASSES]; /* slots charged to it */
-	Size		bytes[HYMT_CLASSES];	/* queue memory of those slots */
+	int			held[HYMT_LIMITED_CLASSES]; /* slots charged to it */
+	Size		bytes[HYMT_LIMITED_CLASSES];	/* queue memory of those slots */
 	int			waiting_bulk;	/* bulk requests that wait for a slot */
 	bool		has_bulk;		/* counted in bulk_roles */
 	HymtSlotList queue[HYMT_CLASSES];
@@ -218,8 +223,8 @@ typedef struct HymtShared
 	HymtSlotList suspects;		/* those of them that are suspects, oldest first; they have no turns */
 	HymtTurns	turns[HYMT_CLASSES];
 	int			singles_in_row; /* claimed while a bulk request was queued */
-	int			held[HYMT_CLASSES]; /* occupied slots by class */
-	Size		bytes[HYMT_CLASSES];	/* bytes_used by class */
+	int			held[HYMT_LIMITED_CLASSES]; /* occupied slots by class */
+	Size		bytes[HYMT_LIMITED_CLASSES];	/* bytes_used by class */
 	int			bulk_roles;		/* roles that hold slots with bulk requests or wait for one */
 	int			waiting_bulk;	/* bulk requests that wait for a slot, of all roles */
 	int			role_count;
@@ -294,6 +299,20 @@ typedef struct HymtOutcome
  * of this one request is an outcome, not an error. Releases the request in every case.
  */
 extern void hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome);
+
+/*
+ * Asks for what will probably be waited for later, without waiting or raising. False when there is no room for that
+ * now, or the text is too long. The request is *place, which becomes NULL when it is released, whoever does that.
+ */
+extern bool hymt_request_submit_ahead(const HymtRequestSpec *spec, HymtRequestHandle **place);
+extern bool hymt_request_is_answered(const HymtRequestHandle *request);
+
+/*
+ * The session has come to the point where it needs the answer: waits as hymt_request_wait(), but from now on, and unless
+ * the request was for bulk as a single one. False when the outcome is the service's failure, or of this way of asking,
+ * which is not raised: a request at this point may fare better.
+ */
+extern bool hymt_request_collect(HymtRequestHandle *request, bool bulk, HymtOutcome *outcome);
 
 /*
  * Waits for any of several, oldest first, and returns its position. Only the oldest HYMT_WAIT_ANY_LOOKS of them are

@@ -152,6 +152,22 @@ advance(HymtSlot *leader, const HymtSlot *slot)
 		hymt_queue_append(leader, turn);
 }
 
+/* As if a single request of the same owner followed. */
+void
+hymt_flight_hasten(HymtSlot *slot)
+{
+	HymtSlot   *leader = slot->leader < 0 ? slot : &hymt_shared->slot[slot->leader];
+	bool		queued = leader->state == HYMT_SLOT_QUEUED && !leader->suspect;
+
+	if (leader->queue_class == HYMT_CLASS_SINGLE)
+		return;
+	if (queued)
+		hymt_queue_remove(leader);
+	leader->queue_class = HYMT_CLASS_SINGLE;
+	if (queued)
+		hymt_queue_append(leader, slot->charged_role);
+}
+
 void
 hymt_flight_join(HymtSlot *slot, HymtSlot *leader)
 {

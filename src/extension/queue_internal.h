@@ -63,8 +63,11 @@ typedef enum HymtAdmission
 	HYMT_ROLE_FULL				/* hymt.max_requests_per_role */
 } HymtAdmission;
 
-/* Whether a role may occupy one more slot, with so many bytes. holds: the caller holds a request already. */
-extern HymtAdmission hymt_policy_admit(int role, HymtClass asked_class, Size bytes, bool holds);
+/*
+ * Whether a role may occupy one more slot, with so many bytes. holds: the caller does not wait for room. ahead: slots
+ * that this process has for requests that are read ahead.
+ */
+extern HymtAdmission hymt_policy_admit(int role, HymtClass asked_class, Size bytes, bool holds, int ahead);
 
 extern void hymt_queue_append(HymtSlot *slot, int turn_role);	/* to QUEUED, behind its role's others of its class */
 extern void hymt_queue_put_back(HymtSlot *slot);	/* to QUEUED, before its role's others that are younger */
@@ -80,6 +83,7 @@ extern HymtSlot *hymt_flight_find(const HymtRequestSpec *spec, uint64 hash);	/* 
 extern void hymt_flight_begin(HymtSlot *slot);	/* others may follow it */
 extern void hymt_flight_end(HymtSlot *slot);	/* no more; does nothing when none could */
 extern void hymt_flight_join(HymtSlot *slot, HymtSlot *leader); /* FILLING to FOLLOWING */
+extern void hymt_flight_hasten(HymtSlot *slot);	/* its owner waits for it now, as for a single request */
 
 /*
  * A user leaves the slot, its own or that of its leader. What becomes free goes to *texts; *worker: to be woken because

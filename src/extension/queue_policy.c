@@ -12,6 +12,11 @@
  * bulk backlog. The roles that have bulk requests share that evenly, because only what is in a slot takes part in turns:
  * whoever came first would otherwise refill every slot that becomes free. For the same reason those who hold a request
  * take no further slot while somebody waits for his first.
+ *
+ * What is read ahead has room of its own: half of what bulk requests may have, and whatever it holds there, none of it is
+ * missing to the others in the end, because a session can keep answers for as long as its cursor is open. A session gets
+ * no more of it than is left to all others, so that the next session that comes finds some. Of what a role may have
+ * (hymt.max_requests_per_role) it is half as well.
  */
 #include "hymt.h"
 #include "queue_internal.h"
@@ -91,7 +96,7 @@ is_used(const HymtRole *role)
 		if (role->held[class] > 0 || role->queue[class].count > 0)
 			return true;
 	}
-	return role->waiting_bulk > 0;
+	return role->held[HYMT_CLASS_AHEAD] > 0 || role->waiting_bulk > 0;
 }
 
 void
@@ -158,32 +163,74 @@ bulk_fits(const HymtRole *role, Size bytes)
 	Size		bulk = hymt_shared->bytes[HYMT_CLASS_BULK];
 	Size		own = role->bytes[HYMT_CLASS_BULK];
 
-	if (hymt_shared->held[HYMT_CLASS_BULK] >= slots_for_bulk() ||
+	if (hymt_shared->held[HYMT_CLASS_BULK] + hymt_shared->held[HYMT_CLASS_AHEAD] >= slots_for_bulk() ||
 		role->held[HYMT_CLASS_BULK] >= Max(1, slots_for_bulk() / roles))
 		return false;
 	if (bytes == 0)
 		return true;
-	return hymt_shared->bytes_used + bytes <= hymt_bytes_for_requests() &&
+	return hymt_shared->bytes_used - hymt_shared->bytes[HYMT_CLASS_AHEAD] + bytes <= hymt_bytes_for_requests() &&
 		(bulk == 0 || bulk + bytes <= bytes_for_bulk()) &&
 		(own == 0 || own + bytes <= bytes_for_bulk() / roles);
 }
 
+static int
+slots_for_ahead(void)
+{
+	return slots_for_bulk() / 2;
+}
+
+/* Half as much memory as slots: answers that are left lying take some, too. */
+static bool
+ahead_fits(Size bytes, int ahead)
+{
+	int			left = slots_for_ahead() - hymt_shared->held[HYMT_CLASS_AHEAD];
+
+	if (left <= ahead ||
+		hymt_shared->held[HYMT_CLASS_BULK] + hymt_shared->held[HYMT_CLASS_AHEAD] >= slots_for_bulk())
+		return false;
+	return bytes == 0 ||
+		(hymt_shared->bytes[HYMT_CLASS_AHEAD] + bytes <= bytes_for_bulk() / 4 &&
+		 hymt_shared->bytes_used + bytes <= hymt_bytes_for_requests());
+}
+
+static bool
+role_is_full(const HymtRole *role, HymtClass asked_class)
+{
+	int			held = role->held[HYMT_CLASS_SINGLE] + role->held[HYMT_CLASS_BULK] + role->held[HYMT_CLASS_AHEAD];
+
+	if (hymt_max_requests_per_role == 0)
+		return false;
+	return held >= hymt_max_requests_per_role ||
+		(asked_class == HYMT_CLASS_AHEAD && role->held[HYMT_CLASS_AHEAD] >= hymt_max_requests_per_role / 2);
+}
+
+static bool
+class_fits(const HymtRole *role, HymtClass asked_class, Size bytes, int ahead)
+{
+	switch (asked_class)
+	{
+		case HYMT_CLASS_SINGLE:
+			return single_fits(bytes);
+		case HYMT_CLASS_BULK:
+			return bulk_fits(role, bytes);
+		default:
+			return ahead_fits(bytes, ahead);
+	}
+}
+
 HymtAdmission
-hymt_policy_admit(int entry, HymtClass asked_class, Size bytes, bool holds)
+hymt_policy_admit(int entry, HymtClass asked_class, Size bytes, bool holds, int ahead)
 {
 	const HymtRole *role;
-	bool		fits;
 
 	if (entry < 0)
 		return HYMT_QUEUE_FULL;
 	role = &hymt_shared->role[entry];
-	if (hymt_max_requests_per_role > 0 &&
-		role->held[HYMT_CLASS_SINGLE] + role->held[HYMT_CLASS_BULK] >= hymt_max_requests_per_role)
+	if (role_is_full(role, asked_class))
 		return HYMT_ROLE_FULL;
 	if (hymt_shared->free_head < 0 || (holds && hymt_shared->waiting_bulk > 0))
 		return HYMT_QUEUE_FULL;
-	fits = asked_class == HYMT_CLASS_BULK ? bulk_fits(role, bytes) : single_fits(bytes);
-	return fits ? HYMT_ADMITTED : HYMT_QUEUE_FULL;
+	return class_fits(role, asked_class, bytes, ahead) ? HYMT_ADMITTED : HYMT_QUEUE_FULL;
 }
 
 /* --- turns -------------------------------------------------------------------------------------------------------- */

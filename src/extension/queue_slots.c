@@ -116,7 +116,7 @@ hymt_slot_take(int role, HymtClass asked_class)
 	slot->previous = -1;
 	slot->state = HYMT_SLOT_FILLING;
 	slot->asked_class = asked_class;
-	slot->queue_class = asked_class;
+	slot->queue_class = Min(asked_class, HYMT_CLASS_BULK);
 	slot->charged_role = role;
 	slot->turn_role = -1;
 	slot->leader = -1;

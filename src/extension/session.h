@@ -21,6 +21,9 @@ extern void hymt_check_columns(TupleDesc descriptor, int count);
  */
 extern const char *hymt_server_to_utf8(const char *text, Size length, Size *utf8_length);
 
+/* The same without raising: NULL when that is impossible. */
+extern const char *hymt_server_to_utf8_quietly(const char *text, Size length, Size *utf8_length);
+
 /*
  * A translation in the server encoding, palloc'ed. Returns NULL when a character has no equivalent there, whose code
  * point is then in *character, or when the bytes are not UTF-8 (*character is then 0).
@@ -73,6 +76,13 @@ extern HymtOnError hymt_order_on_error(const text *value);
 
 /* Reads the arguments that all translating functions have behind their text. */
 extern void hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order);
+
+/*
+ * The same without raising: false for whatever would not come to a translation, and for orders that are not plain:
+ * without context, adapter and sampling.
+ */
+extern bool hymt_read_order_quietly(FunctionCallInfo fcinfo, HymtOrder *order);
+extern bool hymt_order_is_plain(const HymtOrder *order);
 
 /* What is asked of the engine for a text in UTF-8, which stays the caller's. */
 extern HymtRequestSpec hymt_request_spec(const HymtOrder *order, const char *utf8, Size length);

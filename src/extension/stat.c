@@ -338,6 +338,10 @@ state_name(HymtSlotState state)
 	return "unknown";
 }
 
+static const char *const class_names[HYMT_LIMITED_CLASSES] = {
+	[HYMT_CLASS_SINGLE] = "single", [HYMT_CLASS_BULK] = "bulk", [HYMT_CLASS_AHEAD] = "ahead"
+};
+
 static void
 copy_slot(const HymtSlot *slot, Occupied *copy)
 {
@@ -394,7 +398,7 @@ add_name(HymtRow *row, const char *name)
 static void
 add_details(HymtRow *row, const Occupied *slot, TimestampTz now)
 {
-	hymt_row_add(row, CStringGetTextDatum(slot->class == HYMT_CLASS_SINGLE ? "single" : "bulk"));
+	hymt_row_add(row, CStringGetTextDatum(class_names[slot->class]));
 	add_name(row, get_database_name(slot->database));
 	add_name(row, GetUserNameFromId(slot->role, true));
 	if (slot->device >= 0 && slot->device < hymt_shared->device_count)

@@ -4,6 +4,7 @@
  * Runs in backends and parallel workers. Writes nothing to the database. Catches no error: a failed translation arrives
  * as an outcome, and only that is what on_error decides over.
  */
+#include "ahead.h"
 #include "session.h"
 
 #include "access/htup_details.h"
@@ -63,10 +64,16 @@ known_languages(void)
 	return list.data;
 }
 
+static const HymtLanguage *
+find_language(const text *code)
+{
+	return hymt_language_find(VARDATA_ANY(code), VARSIZE_ANY_EXHDR(code));
+}
+
 const HymtLanguage *
 hymt_order_language(const char *name, const text *code)
 {
-	const HymtLanguage *language = hymt_language_find(VARDATA_ANY(code), VARSIZE_ANY_EXHDR(code));
+	const HymtLanguage *language = find_language(code);
 
 	if (language == NULL)
 		ereport(ERROR,
@@ -76,20 +83,35 @@ hymt_order_language(const char *name, const text *code)
 	return language;
 }
 
+static bool
+find_on_error(const text *value, HymtOnError *on_error)
+{
+	static const char *const names[] = {
+		[HYMT_ON_ERROR_RAISE] = "error", [HYMT_ON_ERROR_NULL] = "null", [HYMT_ON_ERROR_SOURCE] = "source"
+	};
+
+	for (int i = 0; i < lengthof(names); i++)
+	{
+		if (text_is(value, names[i]))
+		{
+			*on_error = (HymtOnError) i;
+			return true;
+		}
+	}
+	return false;
+}
+
 HymtOnError
 hymt_order_on_error(const text *value)
 {
-	if (text_is(value, "error"))
-		return HYMT_ON_ERROR_RAISE;
-	if (text_is(value, "null"))
-		return HYMT_ON_ERROR_NULL;
-	if (text_is(value, "source"))
-		return HYMT_ON_ERROR_SOURCE;
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("\"%s\" is no value of argument \"on_error\"", text_to_cstring(value)),
-			 errdetail("Values are error, null and source.")));
-	return HYMT_ON_ERROR_RAISE; /* not reached */
+	HymtOnError on_error = HYMT_ON_ERROR_RAISE;
+
+	if (!find_on_error(value, &on_error))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("\"%s\" is no value of argument \"on_error\"", text_to_cstring(value)),
+				 errdetail("Values are error, null and source.")));
+	return on_error;
 }
 
 /* True for the formats that are translated as plain text today. */
@@ -392,6 +414,55 @@ hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order)
 		read_context(PG_GETARG_TEXT_PP(ARG_CONTEXT), order);
 }
 
+/* The options of a plain order, if there are no others and all are right. */
+static bool
+read_options_quietly(Jsonb *options, HymtOrder *order)
+{
+	JsonbIterator *iterator;
+	JsonbValue	key;
+	JsonbValue	value;
+	int64		tokens;
+
+	if (!JB_ROOT_IS_OBJECT(options))
+		return false;
+	iterator = JsonbIteratorInit(&options->root);
+	JsonbIteratorNext(&iterator, &key, false);
+	while (JsonbIteratorNext(&iterator, &key, true) == WJB_KEY)
+	{
+		JsonbIteratorNext(&iterator, &value, true);
+		if (string_is(&key, "max_tokens") && read_integer(&value, 1, LARGEST_MAX_TOKENS, &tokens))
+			order->max_new_tokens = (int) tokens;
+		else if (string_is(&key, "priority") && (string_is(&value, "bulk") || string_is(&value, "normal")))
+			order->bulk = string_is(&value, "bulk");
+		else
+			return false;
+	}
+	return true;
+}
+
+bool
+hymt_read_order_quietly(FunctionCallInfo fcinfo, HymtOrder *order)
+{
+	memset(order, 0, sizeof(HymtOrder));
+	if (PG_ARGISNULL(ARG_TARGET) || PG_ARGISNULL(ARG_FORMAT) || PG_ARGISNULL(ARG_ON_ERROR) || is_automatic(fcinfo) ||
+		!PG_ARGISNULL(ARG_CONTEXT) || !PG_ARGISNULL(ARG_GLOSSARY))
+		return false;
+	order->source = find_language(PG_GETARG_TEXT_PP(ARG_SOURCE));
+	order->target = find_language(PG_GETARG_TEXT_PP(ARG_TARGET));
+	return order->source != NULL && order->target != NULL && text_is(PG_GETARG_TEXT_PP(ARG_FORMAT), "text") &&
+		find_on_error(PG_GETARG_TEXT_PP(ARG_ON_ERROR), &order->on_error) &&
+		(PG_ARGISNULL(ARG_OPTIONS) || read_options_quietly(PG_GETARG_JSONB_P(ARG_OPTIONS), order));
+}
+
+bool
+hymt_order_is_plain(const HymtOrder *order)
+{
+	static const HymtDraw likeliest;
+
+	return order->context_length == 0 && order->adapter[0] == '\0' &&
+		memcmp(&order->draw, &likeliest, sizeof(HymtDraw)) == 0;
+}
+
 /* --- one translation ---------------------------------------------------------------------------------------------- */
 
 /* What on_error makes of a failed translation, unless it is an error. */
@@ -490,8 +561,11 @@ hymt_translate_text(text *source, const HymtOrder *order, HymtReport *report)
 	}
 	else
 	{
-		spec = hymt_request_spec(order, utf8, length);
-		hymt_request_wait(hymt_request_submit(&spec), &outcome);
+		if (!hymt_ahead_take(order, utf8, length, &outcome))
+		{
+			spec = hymt_request_spec(order, utf8, length);
+			hymt_request_wait(hymt_request_submit(&spec), &outcome);
+		}
 		result = hymt_text_of_outcome(source, &outcome, order->on_error, report);
 		pfree(outcome.text);
 	}

@@ -43,7 +43,7 @@
  *
  *      exit-at-start, exit-while-loading, crash-once, hang-at-start, silent, garbage-hello, wrong-version,
  *      refuse NAME, load-slow SECONDS, credits N,
- *      step MILLISECONDS       how long a step takes, the first one after a pause, too (else that takes no time)
+ *      step MILLISECONDS [CREDITS]  how long a step takes, the first one after a pause, too (else that takes no time)
  *      no-room                 refuse for want of memory when another engine serves meanwhile (--beside)
  *      no-room-then-refuse     that, and refuse as broken otherwise
  *      exit-when-ready         exit as soon as READY is sent
@@ -800,7 +800,7 @@ serve(void)
 
 /* --- start ------------------------------------------------------------------------------------------------------- */
 
-/* The fault of a name: "mock-load-slow-3" is "load-slow 3". */
+/* The fault of a name: "mock-load-slow-3" is "load-slow 3", "mock-step-20-64" is "step 20 64". */
 static void
 fault_from_name(char *line, size_t size)
 {
@@ -811,8 +811,7 @@ fault_from_name(char *line, size_t size)
 	if (strncmp(name, "mock-", 5) != 0)
 		return;
 	snprintf(line, size, "%s", name + 5);
-	dash = strrchr(line, '-');
-	if (dash != NULL && strspn(dash + 1, "0123456789") == strlen(dash + 1))
+	while ((dash = strrchr(line, '-')) != NULL && strspn(dash + 1, "0123456789 ") == strlen(dash + 1))
 		*dash = ' ';
 }
 
@@ -909,7 +908,11 @@ start(void)
 	if (fault("credits"))
 		mock.credits = (uint32_t) atoi(mock.fault_argument);
 	if (fault("step"))
+	{
 		mock.step_ms = atoi(mock.fault_argument);
+		if (mock.fault_at_moment[0] != '\0')
+			mock.credits = (uint32_t) atoi(mock.fault_at_moment);
+	}
 	send_ready();
 	if (fault("exit-when-ready"))
 		exit(4);

@@ -1,0 +1,263 @@
+/*
+ * ahead_answers.c: what was asked ahead, and where a call finds its answer.
+ *
+ * Runs in backends and parallel workers. Owns a table of the texts that plan nodes of this process have asked for. A
+ * call looks its own arguments up in it, every byte of them, so that it can only find what it would have asked for
+ * itself; that it belongs to another row, node or statement does not matter.
+ *
+ * A request belongs to a resource owner and may be released behind our back, at an abort; it takes itself out of its entry
+ * then. The entries of a node lie in a memory context of their own and leave the table when that is deleted, whether or
+ * not the node was ended.
+ */
+#include "ahead.h"
+
+#include "common/hashfn.h"
+#include "lib/ilist.h"
+#include "portability/instr_time.h"
+#include "utils/memutils.h"
+
+#define BUCKETS 1024
+
+struct HymtAheadAnswers
+{
+	MemoryContext context;
+	MemoryContextCallback callback;
+	dlist_head	entries;
+	HymtAheadCounts *counts;
+	Size		bytes;
+};
+
+struct HymtAheadEntry
+{
+	dlist_node	in_bucket;
+	dlist_node	in_answers;
+	HymtAheadAnswers *answers;
+	int			rows;			/* that hold it */
+	uint32		hash;
+	const HymtLanguage *source;
+	const HymtLanguage *target;
+	int			max_new_tokens;
+	bool		bulk;
+	HymtRequestHandle *request; /* NULL: answered, or lost */
+	bool		answered;
+	HymtOutcome outcome;		/* once answered; its text lies in the context */
+	Size		length;
+	char		text[FLEXIBLE_ARRAY_MEMBER];
+};
+
+static dlist_head *buckets = NULL;	/* [BUCKETS] */
+static int	entry_count = 0;
+
+static uint32
+hash_of(const HymtOrder *order, const char *utf8, Size length)
+{
+	uint32		hash = hash_bytes((const unsigned char *) utf8, (int) length);
+
+	hash = hash_combine(hash, murmurhash32((uint32) (order->source - hymt_languages)));
+	hash = hash_combine(hash, murmurhash32((uint32) (order->target - hymt_languages)));
+	return hash_combine(hash, murmurhash32((uint32) order->max_new_tokens));
+}
+
+static bool
+is_same(const HymtAheadEntry *entry, uint32 hash, const HymtOrder *order, const char *utf8, Size length)
+{
+	return entry->hash == hash && entry->length == length &&
+		entry->source == order->source && entry->target == order->target &&
+		entry->max_new_tokens == order->max_new_tokens &&
+		memcmp(entry->text, utf8, length) == 0;
+}
+
+/* One that is neither lost nor, unless `answers` is NULL, of another node. */
+static HymtAheadEntry *
+find(const HymtAheadAnswers *answers, uint32 hash, const HymtOrder *order, const char *utf8, Size length)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &buckets[hash % BUCKETS])
+	{
+		HymtAheadEntry *entry = dlist_container(HymtAheadEntry, in_bucket, iter.cur);
+
+		if ((entry->answered || entry->request != NULL) && (answers == NULL || entry->answers == answers) &&
+			is_same(entry, hash, order, utf8, length))
+			return entry;
+	}
+	return NULL;
+}
+
+static void
+forget(HymtAheadEntry *entry)
+{
+	HymtAheadAnswers *answers = entry->answers;
+
+	dlist_delete(&entry->in_bucket);
+	dlist_delete(&entry->in_answers);
+	entry_count--;
+	answers->bytes -= entry->length;
+	if (entry->request != NULL)
+		hymt_request_release(entry->request);
+	if (entry->answered)
+	{
+		answers->bytes -= entry->outcome.text_length;
+		pfree(entry->outcome.text);
+	}
+	pfree(entry);
+}
+
+/* The memory context is about to go, perhaps in the clean-up of an abort, where requests have been released before. */
+static void
+context_deleted(void *arg)
+{
+	HymtAheadAnswers *answers = arg;
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &answers->entries)
+		forget(dlist_container(HymtAheadEntry, in_answers, iter.cur));
+}
+
+static void
+make_table(void)
+{
+	buckets = MemoryContextAlloc(TopMemoryContext, BUCKETS * sizeof(dlist_head));
+	for (int i = 0; i < BUCKETS; i++)
+		dlist_init(&buckets[i]);
+}
+
+HymtAheadAnswers *
+hymt_ahead_begin(MemoryContext parent, HymtAheadCounts *counts)
+{
+	MemoryContext context = AllocSetContextCreate(parent, "hymt read ahead", ALLOCSET_DEFAULT_SIZES);
+	HymtAheadAnswers *answers = MemoryContextAllocZero(context, sizeof(HymtAheadAnswers));
+
+	if (buckets == NULL)
+		make_table();
+	answers->context = context;
+	answers->counts = counts;
+	dlist_init(&answers->entries);
+	answers->callback.func = context_deleted;
+	answers->callback.arg = answers;
+	MemoryContextRegisterResetCallback(context, &answers->callback);
+	return answers;
+}
+
+Size
+hymt_ahead_bytes(const HymtAheadAnswers *answers)
+{
+	return answers->bytes;
+}
+
+static HymtAheadEntry *
+new_entry(HymtAheadAnswers *answers, uint32 hash, const HymtOrder *order, const char *utf8, Size length)
+{
+	HymtAheadEntry *entry = MemoryContextAllocExtended(answers->context, offsetof(HymtAheadEntry, text) + length,
+													   MCXT_ALLOC_HUGE);
+
+	memset(entry, 0, offsetof(HymtAheadEntry, text));
+	entry->answers = answers;
+	entry->rows = 1;
+	entry->hash = hash;
+	entry->source = order->source;
+	entry->target = order->target;
+	entry->max_new_tokens = order->max_new_tokens;
+	entry->bulk = order->bulk;
+	entry->length = length;
+	memcpy(entry->text, utf8, length);
+	answers->bytes += length;
+	dlist_push_tail(&buckets[hash % BUCKETS], &entry->in_bucket);
+	dlist_push_tail(&answers->entries, &entry->in_answers);
+	entry_count++;
+	return entry;
+}
+
+HymtAheadEntry *
+hymt_ahead_ask(HymtAheadAnswers *answers, const HymtOrder *order, const char *utf8, Size length)
+{
+	uint32		hash = hash_of(order, utf8, length);
+	HymtAheadEntry *entry = find(answers, hash, order, utf8, length);
+	HymtRequestSpec spec;
+
+	if (entry != NULL)
+	{
+		entry->rows++;
+		return entry;
+	}
+	entry = new_entry(answers, hash, order, utf8, length);
+	spec = hymt_request_spec(order, entry->text, length);
+	if (!hymt_request_submit_ahead(&spec, &entry->request))
+	{
+		forget(entry);
+		return NULL;
+	}
+	answers->counts->texts++;
+	return entry;
+}
+
+void
+hymt_ahead_drop(HymtAheadEntry *entry)
+{
+	if (--entry->rows == 0)
+		forget(entry);
+}
+
+/* Waits unless it is answered. */
+static void
+collect(HymtAheadEntry *entry)
+{
+	HymtAheadAnswers *answers = entry->answers;
+	MemoryContext caller = MemoryContextSwitchTo(answers->context);
+
+	entry->answered = hymt_request_collect(entry->request, entry->bulk, &entry->outcome);
+	MemoryContextSwitchTo(caller);
+	if (!entry->answered)
+	{
+		pfree(entry->outcome.text);
+		return;
+	}
+	answers->bytes += entry->outcome.text_length;
+	answers->counts->input_tokens += entry->outcome.input_tokens;
+	answers->counts->output_tokens += entry->outcome.output_tokens;
+}
+
+bool
+hymt_ahead_settle(HymtAheadEntry *entry)
+{
+	if (entry->request == NULL)
+		return true;
+	if (!hymt_request_is_answered(entry->request))
+		return false;
+	collect(entry);
+	return true;
+}
+
+static void
+wait_for(HymtAheadEntry *entry)
+{
+	instr_time	begin;
+	instr_time	end;
+
+	if (hymt_ahead_settle(entry))
+		return;
+	INSTR_TIME_SET_CURRENT(begin);
+	collect(entry);
+	INSTR_TIME_SET_CURRENT(end);
+	INSTR_TIME_SUBTRACT(end, begin);
+	entry->answers->counts->waited += (int64) INSTR_TIME_GET_MICROSEC(end);
+}
+
+bool
+hymt_ahead_take(const HymtOrder *order, const char *utf8, Size length, HymtOutcome *outcome)
+{
+	HymtAheadEntry *entry;
+
+	if (entry_count == 0 || !hymt_order_is_plain(order))
+		return false;
+	entry = find(NULL, hash_of(order, utf8, length), order, utf8, length);
+	if (entry == NULL)
+		return false;
+	wait_for(entry);
+	if (!entry->answered)
+		return false;
+	*outcome = entry->outcome;
+	outcome->text = palloc_extended(outcome->text_length + 1, MCXT_ALLOC_HUGE);
+	memcpy(outcome->text, entry->outcome.text, outcome->text_length + 1);
+	return true;
+}
