@@ -26,8 +26,8 @@ def check_demo_as_gguf(folder):
     path = f"{folder}/demo.gguf"
     write_demo_gguf(path, DEMO)
     code, out, err = run(["inspect", "--model", path])
-    expected = (b"\nformat: GGUF\n", b"family: hy-mt1.5 (general.name", b"ids below 8044\n", b"stop id: 3 ",
-                b"tensor: blk.{0..4}.ffn_down.weight [256, 768] BF16, ")
+    expected = (b"\nformat: GGUF\n", b"tokenizer: metadata of the GGUF file, ", b"family: hy-mt1.5 (general.name",
+                b"ids below 8044\n", b"stop id: 3 ", b"tensor: blk.{0..4}.ffn_down.weight [256, 768] BF16, ")
     check("inspect a GGUF file", code == 0 and all(part in out for part in expected), f"{code} {err} {out.decode()}")
     cases = [case for case in demo_cases() if (case["from"], case["to"]) == ("en", "zh") and
              case["prompt"].endswith("\n\n" + case["source"]) and case["prompt"].count("\n\n") == 1 and
