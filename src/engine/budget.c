@@ -11,14 +11,19 @@
 #include <sys/stat.h>
 
 #include "forward.h"
+#include "gguf.h"
 #include "machine.h"
 
 /* One part in so many of the available memory is left to others. */
 #define OTHERS_PART 8
 /* The program, its libraries and its buffers. */
 #define PROGRAM_BYTES (INT64_C(16) << 20)
-/* Memory of a tokenizer while it is read, in sizes of its file (observed: 2.5). */
+/*
+ * Memory of a tokenizer while it is read, in sizes of what describes it: of tokenizer.json or of a GGUF file's metadata, and of
+ * tokenizer.model, from which the SentencePiece library makes large tables (observed: 2.5, and 15 to 21).
+ */
 #define TOKENIZER_FACTOR 3
+#define SENTENCEPIECE_FACTOR 22
 
 /* Room that KV memory has by default: so many sequences of so many tokens. */
 #define USUAL_SEQUENCES 64
@@ -55,6 +60,19 @@ file_bytes(const char *directory, const char *name)
 	if ((size_t) snprintf(path, sizeof(path), "%s/%s", directory, name) >= sizeof(path) || stat(path, &status) != 0)
 		return 0;
 	return status.st_size;
+}
+
+static int64_t
+tokenizer_bytes(const HymtModel *model)
+{
+	const HymtGguf *gguf = hymt_stored_gguf(model->files);
+	size_t		metadata = 0;
+
+	if (gguf != NULL)
+		hymt_gguf_header(gguf, &metadata);
+	return gguf != NULL ? TOKENIZER_FACTOR * (int64_t) metadata :
+		TOKENIZER_FACTOR * file_bytes(model->directory, "tokenizer.json") +
+		SENTENCEPIECE_FACTOR * file_bytes(model->directory, "tokenizer.model");
 }
 
 /* What was not wished for in particular gets its default. */
@@ -156,7 +174,7 @@ hymt_budget_decide(void *context, const HymtModel *model, HymtError *error)
 	complete_wishes(budget, &model->config);
 	budget->total = budget->memory > 0 ? budget->memory : available - available / OTHERS_PART;
 	budget->weights = (int64_t) model->stored_bytes;
-	budget->tokenizer = PROGRAM_BYTES + TOKENIZER_FACTOR * file_bytes(model->directory, "tokenizer.json");
+	budget->tokenizer = PROGRAM_BYTES + tokenizer_bytes(model);
 	room = budget->total - budget->weights - budget->tokenizer;
 	choose_rows(budget, &model->config, room, page_bytes);
 	room -= budget->computing;

@@ -133,7 +133,8 @@ gptq_group(const HymtTensor *weights, int64_t group, int64_t first, int width, V
 	{
 		int64_t		row = first + c;
 
-		lanes[c] = (float) ((int) (zeros[row / 8] >> row % 8 * 4 & 15) + scales->zero_offset);
+		/* four bits: the lowest zero less one is stored as 15 */
+		lanes[c] = (float) ((int) ((zeros[row / 8] >> row % 8 * 4) + (uint32_t) scales->zero_offset) & 15);
 	}
 	*zero = v16_load(lanes);
 	if (width == HYMT_LANES)

@@ -33,7 +33,7 @@ typedef struct HymtScales
 	HymtDtype	dtype;			/* F32, F16 or BF16 */
 	int64_t		count;			/* of elements */
 	const uint32_t *zeros;		/* GPTQ: [groups][rows / 8], 4 bits for each row, the first one lowest */
-	int			zero_offset;	/* GPTQ: to be added to each of them */
+	int			zero_offset;	/* GPTQ: to be added to each of them, modulo 16 */
 	int64_t		group;			/* GPTQ: consecutive columns that have a scale and a zero in common */
 	const int32_t *group_of;	/* GPTQ: the group of each column; NULL: column / group */
 } HymtScales;

@@ -110,6 +110,7 @@ open_gguf(HymtTokenizer *tokenizer, const char *path, HymtError *error)
 	if (gguf == NULL)
 		return false;
 	hymt_gguf_header(gguf, &length);
+	tokenizer->from_gguf = true;
 	ok = create_parts(tokenizer, length / BYTES_PER_TOKEN, error) && hymt_tokenizer_read_gguf(tokenizer, gguf, error);
 	hymt_gguf_close(gguf);
 	return ok;
@@ -389,6 +390,8 @@ hymt_tokenizer_added_spelling(const HymtTokenizer *tokenizer, int32_t id)
 const char *
 hymt_tokenizer_source(const HymtTokenizer *tokenizer)
 {
+	if (tokenizer->from_gguf)
+		return "metadata of the GGUF file";
 	return tokenizer->sentencepiece != NULL ? "tokenizer.model" : "tokenizer.json";
 }
 

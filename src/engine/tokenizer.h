@@ -74,7 +74,7 @@ extern int32_t hymt_tokenizer_bos(const HymtTokenizer *tokenizer);
 /* The spelling of an added or control token as the files have it, malloc'ed; NULL for others, and without memory. */
 extern char *hymt_tokenizer_added_spelling(const HymtTokenizer *tokenizer, int32_t id);
 
-/* "tokenizer.json" or "tokenizer.model". */
+/* What it was read from: "tokenizer.json", "tokenizer.model" or "metadata of the GGUF file". */
 extern const char *hymt_tokenizer_source(const HymtTokenizer *tokenizer);
 
 /* Whether an id is an added token that the file marks special (a control token). */

@@ -21,6 +21,7 @@ struct HymtTokenizer
 	/* Set: a SentencePiece model, and of the rest only `special` is used. */
 	struct HymtSentencePiece *sentencepiece;
 
+	bool		from_gguf;		/* there is no tokenizer.json */
 	bool		nfc;			/* texts are normalised first */
 	HymtPretokenizer *pretokenizer;
 	HymtBpe    *bpe;

@@ -26,8 +26,8 @@ def check_demo_as_gguf(folder):
     path = f"{folder}/demo.gguf"
     write_demo_gguf(path, DEMO)
     code, out, err = run(["inspect", "--model", path])
-    expected = (b"\nformat: GGUF\n", b"family: hy-mt1.5 (general.name", b"ids below 8044\n", b"stop id: 3 ",
-                b"tensor: blk.{0..4}.ffn_down.weight [256, 768] BF16, ")
+    expected = (b"\nformat: GGUF\n", b"tokenizer: metadata of the GGUF file, ", b"family: hy-mt1.5 (general.name",
+                b"ids below 8044\n", b"stop id: 3 ", b"tensor: blk.{0..4}.ffn_down.weight [256, 768] BF16, ")
     check("inspect a GGUF file", code == 0 and all(part in out for part in expected), f"{code} {err} {out.decode()}")
     cases = [case for case in demo_cases() if (case["from"], case["to"]) == ("en", "zh") and
              case["prompt"].endswith("\n\n" + case["source"]) and case["prompt"].count("\n\n") == 1 and
@@ -131,6 +131,24 @@ def change_zeros(tensors, change):
         tensors[name] = (dtype, shape, bytes(low | high << 4 for low, high in zip(nibbles[::2], nibbles[1::2])))
 
 
+def check_lowest_zero(folder):
+    """The lowest zero, 0, is stored as the highest number in version 1, which stores zeros less one in 4 bits."""
+    answers = []
+    for version, stored in (("gptq", 15), ("gptq_v2", 0)):
+        path = f"{folder}/{version}"
+        os.mkdir(path)
+        config = read_json(MODELS, "hunyuan_gptq_int4", "config.json")
+        config["quantization_config"]["checkpoint_format"] = version
+        tensors = read_safetensors(f"{MODELS}/hunyuan_gptq_int4/model.safetensors")
+        change_zeros(tensors, lambda zero, stored=stored: stored)
+        with open(f"{path}/config.json", "w", encoding="ascii") as file:
+            json.dump(config, file)
+        write_safetensors(f"{path}/model.safetensors", tensors)
+        answers.append(answers_of(path))
+    check("hunyuan_gptq_int4: the lowest zero in both versions", isinstance(answers[0], bytes) and
+          answers[0] == answers[1], str(answers[0])[:200])
+
+
 def check_gptq_spellings(folder):
     def version_2(config, tensors):
         config["quantization_config"]["checkpoint_format"] = "gptq_v2"
@@ -153,6 +171,7 @@ def check_gptq_spellings(folder):
                 tensors[name[:-len(".g_idx")] + part] = (dtype, shape, data[half:] + data[:half])
 
     check_spelling(folder, "version 2 stores zeros themselves", "hunyuan_gptq_int4", version_2)
+    check_lowest_zero(folder)
     check_spelling(folder, "no g_idx", "hunyuan_gptq_int4", no_groups)
     check_spelling(folder, "g_idx in another order", "hunyuan_gptq_int4", other_groups)
 

@@ -1,14 +1,18 @@
 """hymt-engine tokenize and inspect with a SentencePiece model, and a whole translation with a Llama model."""
+import array
 import json
 import os
 import random
 import shutil
+import struct
+import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 from check_architectures import LLAMA, make_tensors, write_tensors
-from harness import DEMO, check, finish, run
+from harness import DEMO, ENGINE, check, finish, run
+from model_files import write_demo_gguf
 
 VECTORS = "tests/vectors/sentencepiece"
 
@@ -104,7 +108,58 @@ def check_context():
         check("a model without a prompt for a context", "no prompt of the form \"context\"" in found, found)
 
 
+def serialized_piece(piece, score):
+    """As tokenizer.model has it: a field of its own with a text and a score."""
+    data = piece.encode()
+    data = b"\x0a" + bytes([len(data)]) + data + b"\x15" + struct.pack("<f", score)
+    return b"\x0a" + bytes([len(data)]) + data
+
+
+def budgeted(model):
+    """What inspect says of the program and the tokenizer, in MB."""
+    out = run(["inspect", "--model", model])[1].decode()
+    return int(out.split("tokenizer and program ")[1].split()[0].rstrip(";"))
+
+
+def needed(model):
+    """What tokenizing takes at most, in MB."""
+    with subprocess.Popen([ENGINE, "tokenize", "--model", model], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdin.write(b'{"text": "a"}\n')
+        process.stdin.flush()
+        process.stdout.readline()
+        with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+            peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+        process.stdin.close()
+    return peak / 1024
+
+
+def check_memory():
+    """The budget knows what large tokenizers take, whatever file they come from."""
+    if os.environ.get("HYMT_SANITIZED") == "1":
+        return                  # sanitizers take memory of their own
+    with tempfile.TemporaryDirectory() as folder:
+        make_model(folder, {})
+        with open(f"{folder}/tokenizer.model", "ab") as file:
+            for i in range(200000):
+                file.write(serialized_piece("".join(chr(97 + i // 26 ** n % 26) for n in range(7)), -20 - i / 1000))
+        config = dict(LLAMA, vocab_size=202000, max_position_embeddings=512, eos_token_id=2, hidden_size=8)
+        tensors = make_tensors(dict(config, vocab_size=1), random.Random(5))
+        for name in ("model.embed_tokens.weight", "lm_head.weight"):
+            tensors[name] = ([202000, 8], array.array("f", bytes(4 * 8 * 202000)))
+        write_tensors(f"{folder}/model.safetensors", tensors)
+        with open(f"{folder}/config.json", "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        check("memory for 200,000 pieces of SentencePiece is in the budget", needed(folder) <= budgeted(folder),
+              f"{needed(folder)} MB, but {budgeted(folder)}")
+    with tempfile.TemporaryDirectory() as folder:
+        write_demo_gguf(f"{folder}/model.gguf", DEMO)
+        bare = budgeted("tests/vectors/models/hunyuan_gqa_f32")
+        check("memory for the tokenizer of a GGUF file is in the budget", budgeted(folder) > bare,
+              f"{budgeted(folder)} MB, {bare} without any")
+
+
 if __name__ == "__main__":
+    check_memory()
     check_context()
     check_prompts()
     for model in ("bpe_byte_fallback", "unigram_nfkc"):

@@ -212,7 +212,7 @@ gptq_value(const HymtTensor *tensor, int64_t row, int64_t column)
 	int64_t		group = scales->group_of != NULL ? scales->group_of[column] : column / scales->group;
 	const uint8_t *zeros = (const uint8_t *) (scales->zeros + group * (tensor->rows / 8));
 	const uint8_t *words = (const uint8_t *) ((const uint32_t *) tensor->data + column / 8 * tensor->rows + row);
-	int			zero = bits_at(zeros, (int) row * 4, 4) + scales->zero_offset;
+	int			zero = (bits_at(zeros, (int) row * 4, 4) + scales->zero_offset) % 16;
 
 	return (float) (bits_at(words, (int) (column % 8) * 4, 4) - zero) *
 		plain_value(scales->data, scales->dtype, group * tensor->rows + row);
