@@ -283,7 +283,8 @@ unit_at(const unsigned char *units, size_t index)
 /*
  * The character table: the size of a double-array trie, the trie, then texts that end with NUL. A unit of the trie
  * without the top bit leads to 256 others by an offset that is xor-ed to its index and, when bit 8 is set, to one that
- * holds where in the texts its result begins. Every step from every unit must stay inside.
+ * holds where in the texts its result begins. Every step from every unit must stay inside; the first unit is where all
+ * searches begin, and is stepped from whatever its top bit says.
  */
 static bool
 check_charsmap(const HymtFileBytes *charsmap, HymtError *error)
@@ -308,7 +309,7 @@ check_charsmap(const HymtFileBytes *charsmap, HymtError *error)
 		uint32_t	unit = unit_at(bytes, i);
 		size_t		next = i ^ (size_t) ((unit >> 10) << ((unit & (1u << 9)) >> 6));
 
-		if (unit >> 31 != 0)
+		if (unit >> 31 != 0 && i > 0)
 			continue;
 		if ((next | 0xFF) >= count)
 			return broken(error, "its character table leads out of itself");

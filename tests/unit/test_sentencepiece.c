@@ -558,6 +558,16 @@ test_damaged_character_tables(void **state)
 		expect_broken_bytes(directory, copy, file.bytes.length, "leads out of");
 		memcpy(table + at, &kept, 4);
 	}
+	/* the first unit has no label, and its top bit keeps nobody from stepping on */
+	memcpy(&kept, table + 4, 4);
+	for (uint32_t try = 0; try < 2; try++)
+	{
+		const uint32_t first = UINT32_C(0x80000000) | (try == 0 ? 0 : UINT32_C(0x3FFFFC00));
+
+		memcpy(table + 4, &first, 4);
+		expect_broken_bytes(directory, copy, file.bytes.length, "leads out of");
+	}
+	memcpy(table + 4, &kept, 4);
 	table[file.charsmap.length - 1] = 'x';
 	expect_broken_bytes(directory, copy, file.bytes.length, "cut off");
 	table[file.charsmap.length - 1] = '\0';
