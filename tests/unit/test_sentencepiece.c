@@ -507,6 +507,7 @@ test_other_kinds(void **state)
 		{"\x0A\x05\x0A\x01q\x18\x02", 7, HYMT_FAILURE_MODEL_BROKEN, "one unknown"},
 		{"\x0A\x05\x0A\x01q\x18\x06", 7, HYMT_FAILURE_MODEL_BROKEN, "byte piece"},
 		{"\x0A\x08\x0A\x01q\x15\x00\x00\x80\x7F", 10, HYMT_FAILURE_MODEL_BROKEN, "score"},
+		{"\x0A\x05\x0A\x03<s>", 7, HYMT_FAILURE_MODEL_BROKEN, "spelled like"},
 		{"\x0A\x7F", 2, HYMT_FAILURE_MODEL_BROKEN, "cut off"},
 		{"\x08\x01", 2, HYMT_FAILURE_MODEL_BROKEN, "wrong kind"},
 		{"\x0B", 1, HYMT_FAILURE_MODEL_BROKEN, "cut off"},
