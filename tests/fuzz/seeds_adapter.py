@@ -43,7 +43,8 @@ def seed(changes=None, stored=None, shift=0):
 SEEDS = {
     "good": seed(), "all": seed({"target_modules": NAMES}, pairs(SIZES)), "F16": seed(stored=pairs(dtype="F16")),
     "BF16": seed(stored=pairs(dtype="BF16")), "all-linear": seed({"target_modules": "all-linear"}, pairs(SIZES)),
-    "regular": seed({"target_modules": ".*_proj"}), "nothing": b"", "config only": files(adapter_config__json=compact(CONFIG)),
+    "regular": seed({"target_modules": ".*_proj"}),
+    "nothing": b"", "config only": files(adapter_config__json=compact(CONFIG)),
     "weights only": files(adapter_model__safetensors=container(pairs())),
     "rank pattern": seed({"rank_pattern": {"q_proj": 2, "layers.0.self_attn.v_proj": 2}, "r": 3}),
     "alpha pattern": seed({"alpha_pattern": {"self_attn.q_proj": 1.5}}), "rslora": seed({"use_rslora": True}),

@@ -115,7 +115,8 @@ SEEDS.update({
     "more tensors": model(counts=((1 << 64) - 1, 20)), "one tensor more": model(counts=(14, 20)),
     "aligned to 8": model({"general.alignment": (U32, 8)}, align=8),
     "aligned to 7": model({"general.alignment": (U32, 7)}), "aligned to 0": model({"general.alignment": (U32, 0)}),
-    "aligned far": model({"general.alignment": (U64, 1 << 40)}), "aligned to text": model({"general.alignment": (STRING, "8")}),
+    "aligned far": model({"general.alignment": (U64, 1 << 40)}),
+    "aligned to text": model({"general.alignment": (STRING, "8")}),
     "key twice": model()[:8] + struct.pack("<QQ", 0, 2) + (string("k") + value(U8, 1)) * 2,
     "key empty": alone((U8, 1), ""), "key with zero": alone((U8, 1), "a\0b"),
     "value of no type": alone(struct.pack("<II", 13, 0)), "array of arrays": alone(struct.pack("<IIQ", 9, 9, 0)),
@@ -123,7 +124,12 @@ SEEDS.update({
     "array wraps": alone((ARRAY, (U64, [1], 1 << 61))), "strings cut": alone((ARRAY, (STRING, ["a"], 3))),
     "string cut": alone(struct.pack("<IQ", 8, 1 << 60)), "strings": alone((ARRAY, (STRING, ["", "a", "bc"]))),
 })
-for kind, letter in PACK.items():
+for at in range(25, 1900, 41):
+    SEEDS[f"cut at {at}"] = model()[:at]
+NO_TENSORS = build({"general.architecture": (STRING, "hunyuan-dense"), "k": (U8, 1)}, {})
+SEEDS["no tensors, no padding"] = NO_TENSORS[:24 + 8 + 20 + 4 + 8 + 13 + 8 + 1 + 4 + 1]
+SEEDS["tensors, no padding"] = build({}, {"a": (F32, [8])})[:24 + 8 + 1 + 4 + 8 + 4 + 8]
+for kind in PACK:
     SEEDS[f"value {kind}"] = model({"general.sampling.temp": (kind, 1), ARCH + "vocab_size": (kind, 10 if kind != BOOL else 1),
                                     "general.sampling.top_k": (kind, 1)})
     SEEDS[f"array {kind}"] = model({"tokenizer.ggml.token_type": (ARRAY, (kind, TYPES if kind != BOOL else [1] * 10))})
@@ -135,15 +141,18 @@ for label, (name, entry) in {
         "no dimension": ("extra", (F32, [])), "five dimensions": ("extra", (F32, [1, 1, 1, 1, 1])),
         "four dimensions": ("extra", (F32, [1, 1, 1, 8])), "empty": ("extra", (F32, [0])),
         "negative": ("extra", (F32, [1 << 63])), "elements wrap": ("extra", (F32, [1 << 32, 1 << 32], 0)),
-        "bytes wrap": ("extra", (F32, [1 << 62], 0)), "no type": ("extra", (4, [8])), "unknown type": ("extra", (99, [8])),
+        "bytes wrap": ("extra", (F32, [1 << 62], 0)), "no type": ("extra", (4, [8])),
+        "unknown type": ("extra", (99, [8])),
         "half a block": ("extra", (Q8_0, [33])), "not aligned": ("extra", (F32, [8], 4)),
         "far": ("extra", (F32, [8], 1 << 40)), "farther": ("extra", (F32, [8], (1 << 64) - 32)),
         "overlaps": ("extra", (F32, [8], 0)), "extra": ("extra.weight", (F32, [8])),
         "bias": ("blk.0.attn_q.bias", (F32, [8])), "doubles": ("output_norm.weight", (28, [8])),
-        "quantised vector": ("output_norm.weight", (Q8_0, [32])), "quantised scales": ("blk.0.attn_norm.weight", (24, [8])),
+        "quantised vector": ("output_norm.weight", (Q8_0, [32])),
+        "quantised scales": ("blk.0.attn_norm.weight", (24, [8])),
         "embedding gone": ("token_embd.weight", DROP), "embedding a vector": ("token_embd.weight", (BF16, [80])),
         "embedding of 11": ("token_embd.weight", (BF16, [11, 8])), "norm gone": ("blk.0.attn_q_norm.weight", DROP),
-        "matrix turned": ("blk.0.ffn_down.weight", (BF16, [6, 8])), "integers": ("blk.0.attn_k.weight", (26, [4, 8]))}.items():
+        "matrix turned": ("blk.0.ffn_down.weight", (BF16, [6, 8])),
+        "integers": ("blk.0.attn_k.weight", (26, [4, 8]))}.items():
     SEEDS[f"tensor {label}"] = model(weights={name: entry})
 SEEDS["tensor twice"] = build({}, {"a": (F32, [8]), "b": (F32, [8])}).replace(string("b"), string("a"))
 
@@ -151,23 +160,31 @@ for label, (key, entry) in {
         "no architecture": ("general.architecture", DROP), "architecture a number": ("general.architecture", (U32, 1)),
         "another architecture": ("general.architecture", (STRING, "llama")), "split": ("split.count", (U16, 2)),
         "split text": ("split.count", (STRING, "x")), "not split": ("split.count", (U16, 1)),
-        "rope linear": (ARCH + "rope.scaling.type", (STRING, "linear")), "rope none": (ARCH + "rope.scaling.type", (STRING, "none")),
+        "rope linear": (ARCH + "rope.scaling.type", (STRING, "linear")),
+        "rope none": (ARCH + "rope.scaling.type", (STRING, "none")),
         "rope number": (ARCH + "rope.scaling.type", (U32, 1)), "no heads": (ARCH + "attention.head_count", DROP),
         "0 heads": (ARCH + "attention.head_count", (U32, 0)), "no kv heads": (ARCH + "attention.head_count_kv", DROP),
         "heads text": (ARCH + "attention.head_count", (STRING, "2")), "no hidden": (ARCH + "embedding_length", DROP),
-        "no key length": (ARCH + "attention.key_length", DROP), "key length text": (ARCH + "attention.key_length", (STRING, "4")),
-        "rotated": (ARCH + "rope.dimension_count", (U32, 2)), "rotated text": (ARCH + "rope.dimension_count", (STRING, "")),
+        "no key length": (ARCH + "attention.key_length", DROP),
+        "key length text": (ARCH + "attention.key_length", (STRING, "4")),
+        "rotated": (ARCH + "rope.dimension_count", (U32, 2)),
+        "rotated text": (ARCH + "rope.dimension_count", (STRING, "")),
         "values": (ARCH + "attention.value_length", (U32, 8)), "no layers": (ARCH + "block_count", DROP),
-        "layers text": (ARCH + "block_count", (STRING, "1")), "no epsilon": (ARCH + "attention.layer_norm_rms_epsilon", DROP),
+        "layers text": (ARCH + "block_count", (STRING, "1")),
+        "no epsilon": (ARCH + "attention.layer_norm_rms_epsilon", DROP),
         "epsilon nan": (ARCH + "attention.layer_norm_rms_epsilon", (FLOAT, float("nan"))),
         "epsilon text": (ARCH + "attention.layer_norm_rms_epsilon", (STRING, "x")),
-        "epsilon integer": (ARCH + "attention.layer_norm_rms_epsilon", (U32, 1)), "no base": (ARCH + "rope.freq_base", DROP),
-        "base double": (ARCH + "rope.freq_base", (DOUBLE, 1e4)), "base infinite": (ARCH + "rope.freq_base", (FLOAT, float("inf"))),
+        "epsilon integer": (ARCH + "attention.layer_norm_rms_epsilon", (U32, 1)),
+        "no base": (ARCH + "rope.freq_base", DROP),
+        "base double": (ARCH + "rope.freq_base", (DOUBLE, 1e4)),
+        "base infinite": (ARCH + "rope.freq_base", (FLOAT, float("inf"))),
         "rows": (ARCH + "vocab_size", (U32, 11)), "no vocab": (ARCH + "vocab_size", DROP),
-        "stop text": ("tokenizer.ggml.eos_token_id", (STRING, "7")), "two stops": ("tokenizer.ggml.eot_token_id", (U32, 8)),
+        "stop text": ("tokenizer.ggml.eos_token_id", (STRING, "7")),
+        "two stops": ("tokenizer.ggml.eot_token_id", (U32, 8)),
         "no stop": ("tokenizer.ggml.eos_token_id", DROP), "stop beyond": ("tokenizer.ggml.eos_token_id", (U32, 10)),
         "penalty": ("general.sampling.penalty_repeat", (FLOAT, 1.05)), "top_p": ("general.sampling.top_p", (FLOAT, 0.6)),
-        "penalty text": ("general.sampling.penalty_repeat", (STRING, "1")), "top_k real": ("general.sampling.top_k", (FLOAT, 20.0)),
+        "penalty text": ("general.sampling.penalty_repeat", (STRING, "1")),
+        "top_k real": ("general.sampling.top_k", (FLOAT, 20.0)),
         "top_k": ("general.sampling.top_k", (I32, 20)), "no name": ("general.name", DROP),
         "name number": ("general.name", (U32, 2)), "name bytes": ("general.name", (STRING, b"\xff\xfe\x1b[1m")),
         "name long": ("general.name", (STRING, "Hy-MT2 " * 60))}.items():
@@ -191,8 +208,10 @@ for label, (key, entry) in {
         "no ordinary": ("token_type", (ARRAY, (I32, [3] * 10))), "no merges": ("merges", DROP),
         "0 merges": ("merges", (ARRAY, (STRING, []))), "merge of one": ("merges", (ARRAY, (STRING, ["ab"]))),
         "merge of three": ("merges", (ARRAY, (STRING, ["a b c"]))), "merge empty": ("merges", (ARRAY, (STRING, [""]))),
-        "merge unknown": ("merges", (ARRAY, (STRING, ["a z"]))), "merge to unknown": ("merges", (ARRAY, (STRING, ["c d"]))),
-        "merge blank": ("merges", (ARRAY, (STRING, [" "]))), "merge again": ("merges", (ARRAY, (STRING, ["a b", "a b"])))}.items():
+        "merge unknown": ("merges", (ARRAY, (STRING, ["a z"]))),
+        "merge to unknown": ("merges", (ARRAY, (STRING, ["c d"]))),
+        "merge blank": ("merges", (ARRAY, (STRING, [" "]))),
+        "merge again": ("merges", (ARRAY, (STRING, ["a b", "a b"])))}.items():
     SEEDS[f"tokenizer {label}"] = model({"tokenizer.ggml." + key: entry})
 SEEDS["tokenizer no ordinary, no merges"] = model({
     "tokenizer.ggml.token_type": (ARRAY, (I32, [3] * 10)), "tokenizer.ggml.merges": (ARRAY, (STRING, ["a b"]))})

@@ -79,8 +79,9 @@ SEEDS = {
     "gptq": seed(gptq(), GPTQ), "gptq version 2": seed(gptq(), {**GPTQ, "checkpoint_format": "gptq_v2"}),
     "gptq without order": seed(gptq(order=None), GPTQ), "gptq other order": seed(gptq(order=False), GPTQ),
     "gptq one group": seed(gptq(8), {**GPTQ, "group_size": -1}), "gptq untold": seed(gptq(), None),
-    "gptq uneven groups": seed(gptq(8), {**GPTQ, "group_size": 5}), "gptq larger group": seed(gptq(8), {**GPTQ, "group_size": 128}),
-    "gptq rows": seed(gptq(), GPTQ).replace(b'"head_dim":4', b'"head_dim":2'),
+    "gptq uneven groups": seed(gptq(8), {**GPTQ, "group_size": 5}),
+    "gptq larger group": seed(gptq(8), {**GPTQ, "group_size": 128}),
+    "gptq rows": seed(gptq(), GPTQ).replace(b'"head_dim":4', b'"head_dim":6'),
     "not aligned": seed(fp8(), FP8, 1), "gptq not aligned": seed(gptq(), GPTQ, 2),
 }
 
@@ -96,7 +97,8 @@ def damage(label, make, quantization, name, *content, **how):
 
 SCALE = QUERY + ".weight_scale"
 for number, content in enumerate((
-        (), ("F32", 2), ("F32", 4, 2), ("F32", 1, 8), ("F32", 0), ("F64", 1), ("I32", 1), ("F8_E4M3", 8), ("F32", 1, 1, 1))):
+        (), ("F32", 2), ("F32", 4, 2), ("F32", 1, 8), ("F32", 0), ("F64", 1), ("I32", 1), ("F8_E4M3", 8),
+        ("F32", 1, 1, 1))):
     damage(f"fp8 scale {number}", fp8, FP8, SCALE, *content)
 for dtype, bits in (("F32", b"\0\0\x80\x7f"), ("F32", b"\0\0\xc0\x7f"), ("F16", b"\0\x7c"), ("BF16", b"\x80\xff")):
     damage(f"fp8 scale not finite {dtype} {bits[-1]} {bits[-2]}", fp8, FP8, SCALE, dtype, 1, data=bits)

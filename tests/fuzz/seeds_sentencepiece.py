@@ -58,14 +58,17 @@ ADDED = compact({"<pad>": 16, "<x>": 17})
 MAP = compact({"eos_token": "</s>", "additional_special_tokens": ["<x>", "[tag]", "absent", 5]})
 
 SEEDS = {
-    "bpe": GOOD, "unigram": model(*MORE, kind=1), "bytes": WHOLE, "unigram bytes": model(*MORE, *BYTES, kind=1, fallback=True),
+    "bpe": GOOD, "unigram": model(*MORE, kind=1),
+    "bytes": WHOLE, "unigram bytes": model(*MORE, *BYTES, kind=1, fallback=True),
     "all files": files(tokenizer__model=GOOD, added_tokens__json=ADDED, tokenizer_config__json=CONFIG, special_tokens_map__json=MAP),
     "nothing": b"", "empty": b"#file tokenizer.model\n", "text": b"version https://git-lfs.github.com/spec/v1\n",
-    "cut": GOOD[:-3], "cut in a piece": GOOD[:40], "no pieces": model(before=[]), "no unknown": model(before=PIECES[1:] + LETTERS),
+    "cut": GOOD[:-3], "cut in a piece": GOOD[:40], "no pieces": model(before=[]),
+    "no unknown": model(before=PIECES[1:] + LETTERS),
     "two unknown": model(piece("<unk2>", 0, UNKNOWN)), "no type": b"".join(PIECES + LETTERS), "type 0": model(kind=0),
     "words": model(kind=3), "type far": model(kind=1 << 40),
     "piece empty": model(piece("")), "piece with zero": model(piece(b"a\0b")), "piece bytes": model(piece(b"\xff")),
-    "piece long": model(piece("x" * 3000)), "piece too long": model(piece(b"x" * 70000)), "piece twice": model(piece("a", -9)),
+    "piece long": model(piece("x" * 3000)), "piece too long": model(piece(b"x" * 70000)),
+    "piece twice": model(piece("a", -9)),
     "score nan": model(piece("x", float("nan"))), "score infinite": model(piece("x", float("-inf"))),
     "score wrong": model(field(1, 2, field(1, 2, b"x") + field(2, 0, 1))),
     "spelling wrong": model(field(1, 2, field(1, 0, 1))), "no spelling": model(field(1, 2, b"")),
@@ -77,7 +80,8 @@ SEEDS = {
     "byte lower": model(piece("<0xab>", 0, BYTE)), "byte open": model(piece("<0xAB)", 0, BYTE)),
     "some bytes": model(*FEW, fallback=True), "byte twice": model(*BYTES, BYTES[3], fallback=True),
     "bytes without fallback": model(*BYTES), "fallback without bytes": model(fallback=True),
-    "field wrong": model(tail=field(1, 0, 5)), "group": model(tail=b"\x0b\x0c"), "fixed 64": model(tail=field(9, 1, bytes(8))),
+    "field wrong": model(tail=field(1, 0, 5)), "group": model(tail=b"\x0b\x0c"),
+    "fixed 64": model(tail=field(9, 1, bytes(8))),
     "fixed 32": model(tail=field(9, 5, bytes(4))), "varint without end": model(tail=b"\x48" + b"\xff" * 11),
     "unknown field": model(tail=field(15, 2, b"x")), "self test": model(tail=field(4, 2, field(1, 2, field(1, 2, b"a")))),
     "blank behind": model(extra=field(24, 0, 1)), "unknown text": model(extra=field(44, 2, " ⁇? ".encode())),
@@ -91,8 +95,10 @@ SEEDS = {
 # A character table of which nothing leads anywhere, and damaged ones: 256 units at least.
 LEAVES = [1 << 31] * 256
 for label, part in {
-        "empty": field(2, 2, b""), "short": field(2, 2, b"abc"), "leaves": charsmap(LEAVES), "size 0": charsmap(LEAVES, size=0),
-        "size odd": charsmap(LEAVES, size=1025), "size all": charsmap(LEAVES, texts=b""), "size far": charsmap(LEAVES, size=1 << 31),
+        "empty": field(2, 2, b""), "short": field(2, 2, b"abc"), "leaves": charsmap(LEAVES),
+        "size 0": charsmap(LEAVES, size=0),
+        "size odd": charsmap(LEAVES, size=1025), "size all": charsmap(LEAVES, texts=b""),
+        "size far": charsmap(LEAVES, size=1 << 31),
         "texts open": charsmap(LEAVES, texts=b"a"), "leads out": charsmap([1 << 20] + LEAVES[1:]),
         "large step": charsmap([1 << 10 | 1 << 9] + LEAVES[1:]), "stays": charsmap([1 << 10] + LEAVES[1:]),
         "text": charsmap([2 << 10] + LEAVES[1:99] + [0x61 | 2 << 10 | 0x100] + LEAVES[100:]),
@@ -104,9 +110,11 @@ for number, (name, text) in enumerate((
         ("added_tokens", "{"), ("added_tokens", "[]"), ("added_tokens", "{}"), ("added_tokens", '{"":16}'),
         ("added_tokens", '{"<p>":-1}'), ("added_tokens", '{"<p>":1e9}'), ("added_tokens", '{"<p>":"16"}'),
         ("added_tokens", '{"<p>":3}'), ("added_tokens", '{"a":16}'), ("added_tokens", '{"a":4}'),
-        ("added_tokens", '{"<p>":16,"<q>":16}'), ("added_tokens", '{"<p>":70000}'), ("added_tokens", '{"<p>":99999999999}'),
+        ("added_tokens", '{"<p>":16,"<q>":16}'), ("added_tokens", '{"<p>":70000}'),
+        ("added_tokens", '{"<p>":99999999999}'),
         ("added_tokens", '{"a\\u0000b":16}'), ("tokenizer_config", "[]"), ("tokenizer_config", "x"),
-        ("tokenizer_config", '{"added_tokens_decoder":5}'), ("tokenizer_config", '{"added_tokens_decoder":{"x":{"content":"<p>"}}}'),
+        ("tokenizer_config", '{"added_tokens_decoder":5}'),
+        ("tokenizer_config", '{"added_tokens_decoder":{"x":{"content":"<p>"}}}'),
         ("tokenizer_config", '{"added_tokens_decoder":{"16x":{"content":"<p>"}}}'),
         ("tokenizer_config", '{"added_tokens_decoder":{"":{"content":"<p>"}}}'),
         ("tokenizer_config", '{"added_tokens_decoder":{"99999999999999999999":{"content":"<p>"}}}'),
@@ -117,7 +125,8 @@ for number, (name, text) in enumerate((
         ("tokenizer_config", '{"bos_token":null}'), ("tokenizer_config", '{"bos_token":{"content":5}}'),
         ("tokenizer_config", '{"legacy":false}'), ("tokenizer_config", '{"eos_token":"a"}'),
         ("special_tokens_map", "{}"), ("special_tokens_map", "5"), ("special_tokens_map", '{"pad_token":"unused"}'),
-        ("special_tokens_map", '{"additional_special_tokens":"x"}'), ("special_tokens_map", '{"additional_special_tokens":["b"]}'))):
+        ("special_tokens_map", '{"additional_special_tokens":"x"}'),
+        ("special_tokens_map", '{"additional_special_tokens":["b"]}'))):
     SEEDS[f"{name} {number}"] = files(tokenizer__model=GOOD, **{name + "__json": text})
 SEEDS["many added"] = files(tokenizer__model=GOOD, added_tokens__json=compact({f"<{i}>": 16 + i for i in range(40)}))
 
