@@ -11,6 +11,7 @@
 #include "support.h"
 
 #define LIMIT 4000				/* tokens of a prompt */
+#define WISHES 7				/* ways to ask */
 
 static FuzzFile files[] = {
 	{"config.json", NULL, 0},
@@ -33,11 +34,9 @@ prepare(void)
 	fuzz_require(hymt_tokenizer_open_model(&tokenizer, "models/demo", &error), "the demo's tokenizer opens");
 }
 
-static void
-make_prompt(const HymtPrompts *prompts, const HymtPromptRequest *request)
+static bool
+word_prompt(const HymtPrompts *prompts, const HymtPromptRequest *request)
 {
-	HymtIds		ids = {0};
-	size_t		text_tokens;
 	HymtError	error = {HYMT_FAILURE_NONE, ""};
 	char	   *wording = hymt_prompt_wording(prompts, request, &error);
 	bool		there = wording != NULL;
@@ -46,6 +45,16 @@ make_prompt(const HymtPrompts *prompts, const HymtPromptRequest *request)
 	fuzz_require(!there || (hymt_prompts_have(prompts, request) && strstr(wording, request->text.data) != NULL),
 				 "the text is in it");
 	free(wording);
+	return there;
+}
+
+static void
+encode_prompt(const HymtPrompts *prompts, const HymtPromptRequest *request, bool there)
+{
+	HymtIds		ids = {0};
+	size_t		text_tokens;
+	HymtError	error = {HYMT_FAILURE_NONE, ""};
+
 	if (hymt_prompt_encode(prompts, tokenizer, request, LIMIT, &ids, &text_tokens, &error))
 		fuzz_require(there && ids.count > 0 && text_tokens > 0, "a prompt that is worded has tokens");
 	else
@@ -54,12 +63,12 @@ make_prompt(const HymtPrompts *prompts, const HymtPromptRequest *request)
 	hymt_ids_free(&ids);
 }
 
-/* Every form in both wordings. */
+/* Every form in both wordings; one of them, `choice`, as ids, too, which takes longer. */
 static void
-make_prompts(const HymtModel *model)
+make_prompts(const HymtModel *model, size_t choice)
 {
 	static const HymtTerm terms[] = {{{"\xE7\x8E\xAF", 3}, {"ring", 4}}, {{"b", 1}, {"c", 1}}};
-	const HymtPromptRequest wishes[] = {
+	const HymtPromptRequest wishes[WISHES] = {
 		{.term_count = 0},
 		{.context = {"a context", 9}},
 		{.terms = terms, .term_count = 2},
@@ -77,14 +86,17 @@ make_prompts(const HymtModel *model)
 					 "prompts are refused as the model's fault");
 		return;
 	}
-	for (size_t i = 0; i < 2 * sizeof wishes / sizeof wishes[0]; i++)
+	for (size_t i = 0; i < 2 * WISHES; i++)
 	{
 		HymtPromptRequest request = wishes[i / 2];
+		bool		there;
 
 		request.source = hymt_language_find(i % 2 == 0 ? "zh" : "de", 2);
 		request.target = hymt_language_find("en", 2);
 		request.text = (HymtText) {"a text", 6};
-		make_prompt(&prompts, &request);
+		there = word_prompt(&prompts, &request);
+		if (i == choice % (2 * WISHES))
+			encode_prompt(&prompts, &request, there);
 	}
 }
 
@@ -100,7 +112,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (hymt_model_open(&model, fuzz_directory(), NULL, &error))
 	{
 		fuzz_read_model(&model);
-		make_prompts(&model);
+		make_prompts(&model, size);
 		hymt_model_close(&model);
 	}
 	else

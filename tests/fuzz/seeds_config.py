@@ -131,7 +131,7 @@ for label, text in {
         "tower with chat": '{"prompts":"tower-instruct","templates":{"chat":"{prompt}"}}',
         "chat with a row too many": TEMPLATES % '"plain":"{text}","chat":"<｜hy_User｜>{prompt}"',
         "terms without line": TEMPLATES % '"plain":"{text}","terms":"{terms}{text}","chat":"{prompt}"',
-        "long template": TEMPLATES % ('"plain":"{text}' + "x" * 9000 + '","chat":"{prompt}"'),
+        "long template": TEMPLATES % ('"plain":"{text}' + "x " * 2100 + '","chat":"{prompt}"'),
         "too long template": TEMPLATES % ('"plain":"{text}' + "x" * 16400 + '"'),
         "no plain": TEMPLATES % '"chat":"{prompt}"', "no templates": '{"templates":{}}', "templates list": '{"templates":[]}',
         "template number": TEMPLATES % '"plain":5', "template with zero": TEMPLATES % '"plain":"{text}\\u0000"',
