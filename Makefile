@@ -161,10 +161,12 @@ FUZZ_TARGETS = $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(sort $(wildcard tests
 
 fuzz-programs: $(FUZZ_TARGETS)
 
-$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/support.c tests/fuzz/support.h $(ENGINE_LIBRARY_OBJS)
+FUZZ_SHARED = tests/fuzz/support.c tests/fuzz/readers.c
+
+$(BUILD)/fuzz/fuzz_%: tests/fuzz/fuzz_%.c $(FUZZ_SHARED) $(FUZZ_SHARED:.c=.h) $(ENGINE_LIBRARY_OBJS)
 	@mkdir -p $(@D)
-	$(ENGINE_CC) $(filter-out -Dmmap% -Dmunmap%,$(ENGINE_CFLAGS)) -fsanitize=fuzzer -Isrc/engine -o $@ $< tests/fuzz/support.c \
-		$(ENGINE_LIBRARY_OBJS) $(ENGINE_LIBS)
+	$(ENGINE_CC) $(filter-out -Dmmap% -Dmunmap%,$(ENGINE_CFLAGS)) -fsanitize=fuzzer -fsanitize-link-c++-runtime -Isrc/engine -o $@ $< \
+		$(FUZZ_SHARED) $(ENGINE_LIBRARY_OBJS) $(ENGINE_LIBS)
 
 check-fuzz:
 	$(MAKE) BUILD=build/fuzz ENGINE_CC=clang ENGINE_OPT='-O1 -g' \

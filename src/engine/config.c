@@ -443,5 +443,5 @@ hymt_config_read(HymtConfig *config, const char *directory, const HymtModelTexts
 	if (!read_text(config, read_config, directory, texts->config_name, &texts->config, error))
 		return false;
 	return texts->generation.data == NULL ||
-		read_text(config, read_generation, directory, "generation_config.json", &texts->generation, error);
+		read_text(config, read_generation, directory, texts->generation_name, &texts->generation, error);
 }

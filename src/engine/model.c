@@ -253,10 +253,15 @@ read_texts(HymtModelTexts *texts, const HymtModel *model, HymtError *error)
 	if (!(gguf == NULL ? hymt_file_read(&texts->config, directory, texts->config_name, SMALL_FILE_LIMIT, false, error)
 		  : hymt_gguf_config(&texts->config, gguf, error)))
 		return false;
-	if (!hymt_file_read(&texts->generation, directory, "generation_config.json", SMALL_FILE_LIMIT, true, error))
+	texts->generation_name = "generation_config.json";
+	if (!hymt_file_read(&texts->generation, directory, texts->generation_name, SMALL_FILE_LIMIT, true, error))
 		return false;
-	if (texts->generation.data == NULL && gguf != NULL && !hymt_gguf_generation(&texts->generation, gguf, error))
-		return false;
+	if (texts->generation.data == NULL && gguf != NULL)
+	{
+		texts->generation_name = texts->config_name;
+		if (!hymt_gguf_generation(&texts->generation, gguf, error))
+			return false;
+	}
 	return hymt_file_read(&texts->hymt, directory, "hymt.json", SMALL_FILE_LIMIT, true, error);
 }
 

@@ -14,7 +14,8 @@ typedef struct HymtModelTexts
 {
 	HymtFileBytes config;		/* config.json, or what a GGUF file's metadata say in its words */
 	const char *config_name;	/* the file that it comes from, for messages */
-	HymtFileBytes generation;	/* generation_config.json; may be absent */
+	HymtFileBytes generation;	/* generation_config.json, or the same of a GGUF file; may be absent */
+	const char *generation_name;
 	HymtFileBytes hymt;			/* hymt.json; may be absent */
 } HymtModelTexts;
 

@@ -283,7 +283,8 @@ unit_at(const unsigned char *units, size_t index)
 /*
  * The character table: the size of a double-array trie, the trie, then texts that end with NUL. A unit of the trie
  * without the top bit leads to 256 others by an offset that is xor-ed to its index and, when bit 8 is set, to one that
- * holds where in the texts its result begins. Every step from every unit must stay inside.
+ * holds where in the texts its result begins. Every step from every unit must stay inside; the first unit is where all
+ * searches begin, and is stepped from whatever its top bit says.
  */
 static bool
 check_charsmap(const HymtFileBytes *charsmap, HymtError *error)
@@ -308,7 +309,7 @@ check_charsmap(const HymtFileBytes *charsmap, HymtError *error)
 		uint32_t	unit = unit_at(bytes, i);
 		size_t		next = i ^ (size_t) ((unit >> 10) << ((unit & (1u << 9)) >> 6));
 
-		if (unit >> 31 != 0)
+		if (unit >> 31 != 0 && i > 0)
 			continue;
 		if ((next | 0xFF) >= count)
 			return broken(error, "its character table leads out of itself");
@@ -345,6 +346,50 @@ read_message(HymtSpmFile *file, HymtError *error)
 	return good || broken(error, "it is cut off, or something else");
 }
 
+static int
+compare_spellings(const void *left, const void *right)
+{
+	const HymtSpmPiece *a = *(const HymtSpmPiece *const *) left;
+	const HymtSpmPiece *b = *(const HymtSpmPiece *const *) right;
+	int			order = memcmp(a->spelling, b->spelling, a->length < b->length ? a->length : b->length);
+
+	return order != 0 ? order : a->length < b->length ? -1 : a->length > b->length;
+}
+
+/* Pieces that are looked up apart from those that texts may give. */
+static bool
+is_reserved(const HymtSpmPiece *piece)
+{
+	return piece->type == HYMT_SPM_UNKNOWN || piece->type == HYMT_SPM_CONTROL || piece->type == HYMT_SPM_BYTE;
+}
+
+/*
+ * No piece may be spelled like one of the other kind: the library takes one for the other when it decodes. (Of one kind
+ * it refuses them itself.)
+ */
+static bool
+check_spellings(const HymtSpmFile *file, HymtError *error)
+{
+	const HymtSpmPiece **reserved = malloc(file->count * sizeof(*reserved));
+	size_t		count = 0;
+	bool		same = false;
+
+	if (reserved == NULL)
+		return hymt_fail(error, HYMT_FAILURE_NO_MEMORY, "tokenizer: out of memory");
+	for (size_t i = 0; i < file->count; i++)
+		if (is_reserved(&file->pieces[i]))
+			reserved[count++] = &file->pieces[i];
+	qsort(reserved, count, sizeof(*reserved), compare_spellings);
+	for (size_t i = 0; i < file->count && !same; i++)
+	{
+		const HymtSpmPiece *piece = &file->pieces[i];
+
+		same = !is_reserved(piece) && bsearch(&piece, reserved, count, sizeof(*reserved), compare_spellings) != NULL;
+	}
+	free(reserved);
+	return !same || broken(error, "a piece is spelled like a control, byte or unknown piece");
+}
+
 static bool
 check_model(HymtSpmFile *file, HymtError *error)
 {
@@ -362,6 +407,8 @@ check_model(HymtSpmFile *file, HymtError *error)
 		return unsupported(error, "with blanks behind words");
 	if (file->denormalizes)
 		return unsupported(error, "with a denormalizer");
+	if (!check_spellings(file, error))
+		return false;
 	file->normalizes = file->charsmap.length > 0;
 	return !file->normalizes || check_charsmap(&file->charsmap, error);
 }

@@ -1,11 +1,13 @@
 """Damaged models: each is refused with the file and the fault, with exit code 1, soon."""
 import os
+import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
+from damaged_formats import ADAPTERS, FORMATS, write_adapter
 from damaged_models import DAMAGES, WEIGHTS, tensors, write_damaged, write_good, write_shards, write_tensors
 from harness import ENGINE, check, finish
 
@@ -20,8 +22,8 @@ def unprivileged():
         os.setuid(65534)
 
 
-def run(command, model, data=b""):
-    arguments = [os.path.abspath(ENGINE), command, "--model", model]
+def run(command, model, data=b"", adapter=None):
+    arguments = [os.path.abspath(ENGINE), command, "--model", model] + (["--adapter", adapter] if adapter else [])
     if command == "translate":
         arguments += ["--from", "en", "--to", "zh"]
     try:
@@ -32,9 +34,9 @@ def run(command, model, data=b""):
     return done.returncode, done.stdout, done.stderr.decode(errors="replace")
 
 
-def refusal(model, file, words):
-    """What is wrong with the way in which a model is refused; "" when nothing is."""
-    code, out, err = run("translate", model)
+def refusal(model, file, words, adapter=None):
+    """What is wrong with the way in which a model is refused, or its adapter; "" when nothing is."""
+    code, out, err = run("translate", model, b"" if adapter is None else b"a word\n", adapter)
     if code != 1 or out != b"":
         return f"exit code {code}, {len(out)} bytes of output, {err[-300:]}"
     lines = err.splitlines()
@@ -56,16 +58,46 @@ def check_whole_ones(folder):
         check(f"the {name} model opens", [code for code, _, _ in codes] == [0, 0], str(codes))
 
 
-def check_damages(folder):
+def report(what, count, wrong):
+    check(f"{count} damaged {what}, each refused with the file and the fault", not wrong,
+          f"{len(wrong)} not:\n  " + "\n  ".join(wrong[:10]))
+
+
+def check_damages(folder, what, base, damages):
     wrong = []
-    for number, (name, change, file, words) in enumerate(DAMAGES):
-        model = f"{folder}/damaged{number}"
-        write_damaged(f"{folder}/good", model, change)
+    for number, (name, change, file, words) in enumerate(damages):
+        model = f"{base}-damaged{number}"
+        write_damaged(base, model, change)
         problem = refusal(model, file, words)
         if problem:
             wrong.append(f"{name}: {problem}")
-    check(f"{len(DAMAGES)} damaged models, each refused with the file and the fault", not wrong,
-          f"{len(wrong)} not:\n  " + "\n  ".join(wrong[:10]))
+        shutil.rmtree(model)
+    report(what, len(damages), wrong)
+
+
+def check_formats(folder):
+    for name, make, damages in FORMATS:
+        base = f"{folder}/{name}"
+        write_damaged(f"{folder}/good", base, make)
+        code, _, err = run("translate", base, b"a word\n")
+        # a random model may say what is none
+        check(f"the {name} model opens", code in (0, 1) and "a word" not in err and ": line 1: " in err or code == 0, err)
+        check_damages(folder, f"{name} models", base, damages)
+
+
+def check_adapters(folder):
+    base = f"{folder}/adapter"
+    write_adapter(base)
+    codes = run("translate", f"{folder}/good", b"", base)
+    check("the adapter opens", codes[0] == 0, str(codes))
+    wrong = []
+    for number, (name, change, file, words) in enumerate(ADAPTERS):
+        adapter = f"{folder}/adapter{number}"
+        write_damaged(base, adapter, change)
+        problem = refusal(f"{folder}/good", file, words, adapter)
+        if problem:
+            wrong.append(f"{name}: {problem}")
+    report("adapters", len(ADAPTERS), wrong)
 
 
 def check_numbers(folder):
@@ -88,6 +120,8 @@ if __name__ == "__main__":
         os.chmod(temporary, 0o755)
         write_good(f"{temporary}/good")
         check_whole_ones(temporary)
-        check_damages(temporary)
+        check_damages(temporary, "models", f"{temporary}/good", DAMAGES)
+        check_formats(temporary)
+        check_adapters(temporary)
         check_numbers(temporary)
     finish()

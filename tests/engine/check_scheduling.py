@@ -145,20 +145,23 @@ def check_memory():
     check("a model that does not fit is refused with sizes", code == 1 and out == b"" and "MB" in err and
           "does not fit" in err and budget_of(DEMO, ["--memory", str(whole // 16)]) + "\n" == err.split(": ", 1)[1], err)
     texts = [case for case in demo_cases() if case["from"] == "en" and case["to"] == "zh" and "\n" not in case["source"]]
+    # a sanitizer's own memory is several times that of the program, which is slow besides
+    sanitized = os.environ.get("HYMT_SANITIZED") == "1"
+    rounds = 1 if sanitized else 8
     for memory in (least, least + (8 << 20), whole):
         decided = budget_of(DEMO, ["--memory", str(memory)])
         process = subprocess.Popen([ENGINE, "translate", "--model", DEMO, "--from", "en", "--to", "zh", "--threads", "2",
                                     "--memory", str(memory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        process.stdin.write("".join(case["source"] + "\n" for case in texts).encode() * 8)
+        process.stdin.write("".join(case["source"] + "\n" for case in texts).encode() * rounds)
         process.stdin.flush()
         good = True
-        for case in texts * 8:
+        for case in texts * rounds:
             good = good and process.stdout.readline().decode() == case["output"] + "\n"
         with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
             peak = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
         process.stdin.close()
         process.wait()
-        check(f"a budget of {memory >> 20} MB is kept", good and decided[0] <= memory and peak <= memory,
+        check(f"a budget of {memory >> 20} MB is kept", good and decided[0] <= memory and (sanitized or peak <= memory),
               f"{decided}, peak {peak >> 20} MB")
 
 

@@ -220,11 +220,13 @@ def link_to(target):
     return lambda path: os.symlink(target, path)
 
 
+# What may stand in a file's place, and words for it.
+FILES_INSTEAD = (("a directory", os.mkdir, "is a directory"), ("a pipe", os.mkfifo, "not a regular file"),
+                 ("a link to a device", link_to("/dev/zero"), "not a regular file"),
+                 ("a link to nowhere", link_to("nowhere"), "link"))
 for FILE in ("config.json", "generation_config.json", "hymt.json", "tokenizer.json", WEIGHTS):
-    damage(f"{FILE}: a directory", FILE, "is a directory", instead(FILE, os.mkdir))
-    damage(f"{FILE}: a pipe", FILE, "not a regular file", instead(FILE, os.mkfifo))
-    damage(f"{FILE}: a device", FILE, "not a regular file", instead(FILE, link_to("/dev/zero")))
-    damage(f"{FILE}: a link to nowhere", FILE, "link", instead(FILE, link_to("nowhere")))
+    for NAME, MAKE, WORDS in FILES_INSTEAD:
+        damage(f"{FILE}: {NAME}", FILE, WORDS, instead(FILE, MAKE))
     damage(f"{FILE}: a link to itself", FILE, "", instead(FILE, link_to(FILE)))
 for FILE in ("config.json", "tokenizer.json", WEIGHTS):
     damage(f"{FILE}: missing", FILE, "", instead(FILE, lambda path: None))

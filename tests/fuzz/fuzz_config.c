@@ -1,14 +1,17 @@
 /*
  * fuzz_config.c: the small files of a model directory: config.json, generation_config.json, hymt.json, README.md. Beside
- * them lie weights that fit the seeds, so that a model opens whose configuration is not damaged.
+ * them lie weights that fit the seeds, so that a model opens whose configuration is not damaged. Of what opens, every
+ * form of prompt is made that there is, with the demo's tokenizer. Run from the repository root.
  */
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "model.h"
+#include "prompts.h"
+#include "readers.h"
 #include "support.h"
+
+#define LIMIT 4000				/* tokens of a prompt */
+#define WISHES 7				/* ways to ask */
 
 static FuzzFile files[] = {
 	{"config.json", NULL, 0},
@@ -18,90 +21,98 @@ static FuzzFile files[] = {
 	{NULL, NULL, 0},
 };
 
-/* The weights of the seeds' configuration: hidden 8, 1 layer, 2 heads of 4, 1 KV head, feed-forward 6, 10 tokens. */
-static const struct
-{
-	const char *name;
-	int			rows;			/* 0: a vector */
-	int			columns;
-}			weights[] = {
-	{"lm_head.weight", 10, 8},
-	{"model.embed_tokens.weight", 10, 8},
-	{"model.layers.0.input_layernorm.weight", 0, 8},
-	{"model.layers.0.mlp.down_proj.weight", 8, 6},
-	{"model.layers.0.mlp.gate_proj.weight", 6, 8},
-	{"model.layers.0.mlp.up_proj.weight", 6, 8},
-	{"model.layers.0.post_attention_layernorm.weight", 0, 8},
-	{"model.layers.0.self_attn.k_proj.weight", 4, 8},
-	{"model.layers.0.self_attn.key_layernorm.weight", 0, 4},
-	{"model.layers.0.self_attn.o_proj.weight", 8, 8},
-	{"model.layers.0.self_attn.q_proj.weight", 8, 8},
-	{"model.layers.0.self_attn.query_layernorm.weight", 0, 4},
-	{"model.layers.0.self_attn.v_proj.weight", 4, 8},
-	{"model.norm.weight", 0, 8},
-};
+static HymtTokenizer *tokenizer;
 
 static void
-write_weights(void)
+prepare(void)
 {
-	char		text[8192];
-	size_t		length = 0;
-	size_t		at = 0;
+	HymtError	error;
 
-	for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
-	{
-		int			rows = weights[i].rows == 0 ? 1 : weights[i].rows;
-		size_t		end = at + (size_t) rows * (size_t) weights[i].columns * 2;
-		char		shape[32];
+	if (tokenizer != NULL)
+		return;
+	fuzz_write_weights();
+	fuzz_require(hymt_tokenizer_open_model(&tokenizer, "models/demo", &error), "the demo's tokenizer opens");
+}
 
-		snprintf(shape, sizeof shape, weights[i].rows == 0 ? "%.0d%d" : "%d,%d", weights[i].rows, weights[i].columns);
-		length += (size_t) snprintf(text + 8 + length, sizeof text - 8 - length,
-									"%c\"%s\":{\"dtype\":\"BF16\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
-									i == 0 ? '{' : ',', weights[i].name, shape, at, end);
-		at = end;
-	}
-	text[8 + length++] = '}';
-	while (length % 8 != 0)
-		text[8 + length++] = ' ';
-	for (int i = 0; i < 8; i++)
-		text[i] = (char) (length >> (8 * i) & 0xff);
-	length += 8;
-	fuzz_require(length + at <= sizeof text, "the weights fit");
-	memset(text + length, 0x3f, at);
-	fuzz_write("model.safetensors", text, length + at);
+static bool
+word_prompt(const HymtPrompts *prompts, const HymtPromptRequest *request)
+{
+	HymtError	error = {HYMT_FAILURE_NONE, ""};
+	char	   *wording = hymt_prompt_wording(prompts, request, &error);
+	bool		there = wording != NULL;
+
+	fuzz_require(there || error.failure == HYMT_FAILURE_UNSUPPORTED, "a prompt is worded, or there is none");
+	fuzz_require(!there || (hymt_prompts_have(prompts, request) && strstr(wording, request->text.data) != NULL),
+				 "the text is in it");
+	free(wording);
+	return there;
 }
 
 static void
-check_model(const HymtModel *model)
+encode_prompt(const HymtPrompts *prompts, const HymtPromptRequest *request, bool there)
 {
-	const HymtConfig *config = &model->config;
+	HymtIds		ids = {0};
+	size_t		text_tokens;
+	HymtError	error = {HYMT_FAILURE_NONE, ""};
 
-	fuzz_require(config->head_dim >= 2 && config->head_dim % 2 == 0, "the head size is even");
-	fuzz_require(config->kv_heads >= 1 && config->heads % config->kv_heads == 0, "KV heads divide heads");
-	fuzz_require(isfinite(config->rope_base) && config->rope_base >= 1, "there is a rotation base");
-	fuzz_require(config->norm_eps > 0 && config->norm_eps <= 1, "there is an epsilon");
-	fuzz_require(config->repetition_penalty > 0 && isfinite(config->repetition_penalty), "there is a penalty");
-	for (int i = 0; i < config->stop_count; i++)
-		fuzz_require(config->stop_ids[i] >= 0 && config->stop_ids[i] < config->vocab, "stop ids are ids");
-	fuzz_require(model->name != NULL && model->name[0] != '\0', "it has a name");
-	fuzz_require(strlen(model->fingerprint) == 64, "it has a fingerprint");
+	if (hymt_prompt_encode(prompts, tokenizer, request, LIMIT, &ids, &text_tokens, &error))
+		fuzz_require(there && ids.count > 0 && text_tokens > 0, "a prompt that is worded has tokens");
+	else
+		fuzz_require(error.failure == HYMT_FAILURE_TOO_LONG || (!there && error.failure == HYMT_FAILURE_UNSUPPORTED),
+					 "a prompt is too long, or there is none");
+	hymt_ids_free(&ids);
+}
+
+/* Every form in both wordings; one of them, `choice`, as ids, too, which takes longer. */
+static void
+make_prompts(const HymtModel *model, size_t choice)
+{
+	static const HymtTerm terms[] = {{{"\xE7\x8E\xAF", 3}, {"ring", 4}}, {{"b", 1}, {"c", 1}}};
+	const HymtPromptRequest wishes[WISHES] = {
+		{.term_count = 0},
+		{.context = {"a context", 9}},
+		{.terms = terms, .term_count = 2},
+		{.format = HYMT_FORMAT_TAGS},
+		{.format = HYMT_FORMAT_DELIMITERS},
+		{.style = {"formal", 6}},
+		{.style = {"formal", 6}, .format = HYMT_FORMAT_TAGS},
+	};
+	HymtPrompts prompts;
+	HymtError	error = {HYMT_FAILURE_NONE, ""};
+
+	if (!hymt_prompts_open(&prompts, model, tokenizer, &error))
+	{
+		fuzz_require(error.failure == HYMT_FAILURE_MODEL_UNSUPPORTED || error.failure == HYMT_FAILURE_MODEL_BROKEN,
+					 "prompts are refused as the model's fault");
+		return;
+	}
+	for (size_t i = 0; i < 2 * WISHES; i++)
+	{
+		HymtPromptRequest request = wishes[i / 2];
+		bool		there;
+
+		request.source = hymt_language_find(i % 2 == 0 ? "zh" : "de", 2);
+		request.target = hymt_language_find("en", 2);
+		request.text = (HymtText) {"a text", 6};
+		there = word_prompt(&prompts, &request);
+		if (i == choice % (2 * WISHES))
+			encode_prompt(&prompts, &request, there);
+	}
 }
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static bool written;
 	HymtModel	model;
 	HymtError	error = {HYMT_FAILURE_NONE, ""};
 
-	if (!written)
-		write_weights();
-	written = true;
+	prepare();
 	fuzz_cut(files, data, size);
 	fuzz_write_files(files);
 	if (hymt_model_open(&model, fuzz_directory(), NULL, &error))
 	{
-		check_model(&model);
+		fuzz_read_model(&model);
+		make_prompts(&model, size);
 		hymt_model_close(&model);
 	}
 	else

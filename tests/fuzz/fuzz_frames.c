@@ -50,6 +50,14 @@ decode_ready(const HymtFrame *frame, Decoded *decoded)
 }
 
 static bool
+decode_request(const HymtFrame *frame, Decoded *decoded)
+{
+	decoded->fixed_length = sizeof(HymtRequest);
+	decoded->part_count = 2;
+	return hymt_decode_request(frame, &decoded->fixed.request, &decoded->parts[0], &decoded->parts[1]);
+}
+
+static bool
 decode(const HymtFrame *frame, Decoded *decoded)
 {
 	switch (frame->type)
@@ -69,7 +77,7 @@ decode(const HymtFrame *frame, Decoded *decoded)
 		case HYMT_FRAME_HEARTBEAT:
 			return DECODE_FIXED(heartbeat, heartbeat);
 		case HYMT_FRAME_REQUEST:
-			return DECODE(request, request, 1);
+			return decode_request(frame, decoded);
 		case HYMT_FRAME_CANCEL:
 			return DECODE_FIXED(cancel, cancel);
 	}

@@ -9,17 +9,19 @@
 #include "utf8.h"
 
 static HymtTokenizer *tokenizer;
-static HymtChatTemplate chat;
+static HymtPrompts prompts;
 
 static void
 open_demo(void)
 {
+	static HymtModel model;
 	HymtError	error;
 
 	if (tokenizer != NULL)
 		return;
+	fuzz_require(hymt_model_open(&model, "models/demo", NULL, &error), "the demo opens");
 	fuzz_require(hymt_tokenizer_open_model(&tokenizer, "models/demo", &error), "the demo's tokenizer opens");
-	fuzz_require(hymt_chat_template_find(&chat, tokenizer, &error), "it has a chat template");
+	fuzz_require(hymt_prompts_open(&prompts, &model, tokenizer, &error), "it has prompts");
 }
 
 /* Nothing of a text is lost, and no control token comes of it. */
@@ -53,6 +55,9 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const char *text = (const char *) data;
+	HymtPromptRequest request = {
+		.source = hymt_language_find("en", 2), .target = hymt_language_find("zh", 2), .text = {text, size},
+	};
 	HymtIds		prompt = {0};
 	HymtError	error = {HYMT_FAILURE_NONE, ""};
 	size_t		tokens;
@@ -60,8 +65,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	open_demo();
 	count = round_trip(text, size);
-	if (hymt_prompt_encode(HYMT_FAMILY_HY_MT15, &chat, tokenizer, hymt_language_find("en", 2),
-						   hymt_language_find("zh", 2), text, size, 2000, &prompt, &tokens, &error))
+	if (hymt_prompt_encode(&prompts, tokenizer, &request, 2000, &prompt, &tokens, &error))
 		fuzz_require(tokens == count && prompt.count >= count, "the prompt holds the text");
 	else
 		fuzz_require(error.failure == HYMT_FAILURE_BAD_TEXT || error.failure == HYMT_FAILURE_TOO_LONG,

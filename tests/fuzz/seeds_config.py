@@ -11,6 +11,11 @@ GENERATION = compact({"eos_token_id": [5, 7], "repetition_penalty": 1.05, "do_sa
 HYMT = compact({"prompts": "hy-mt2", "languages": ["en", "zh-CN", "zh-TW", "en-US"], "name": "Übersetzer"})
 README = "---\nlanguage:\n- zh\nbase_model:\n  - tencent/HY-MT1.5-7B\n---\n\n# Hy-MT2 translation\n"
 
+TEMPLATES = '{"templates":{%s}}'
+SCALING = '{"alpha":50.0,"type":"dynamic"}'
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 32}
+
 CONFIGS = edits(CONFIG, {
     "architecture": ("HunYuanDenseV1ForCausalLM", "MistralForCausalLM"),
     "llama": ("HunYuanDenseV1ForCausalLM", "LlamaForCausalLM"),
@@ -82,6 +87,14 @@ CONFIGS = edits(CONFIG, {
     "stop strings": ('"eos_token_id":2', '"eos_token_id":[2,"3"]'),
     "no stop": ('"eos_token_id":2,', ""),
     "tied number": ('"tie_word_embeddings":true', '"tie_word_embeddings":1'),
+    "llama3": (SCALING, compact(LLAMA3)), "llama3 narrow": (SCALING, compact({**LLAMA3, "high_freq_factor": 1.0})),
+    "llama3 no factor": (SCALING, compact({**LLAMA3, "factor": None})),
+    "llama3 context": (SCALING, compact({**LLAMA3, "original_max_position_embeddings": 0})),
+    "partly rotated": ('"vocab_size"', '"partial_rotary_factor":0.5,"vocab_size"'),
+    "scaling partly rotated": ('"alpha"', '"partial_rotary_factor":0.5,"alpha"'),
+    "partly a string": ('"vocab_size"', '"partial_rotary_factor":"1","vocab_size"'),
+    "linear without factor": ('"type":"dynamic"', '"type":"linear"'),
+    "linear zero": ('"type":"dynamic"', '"type":"linear","factor":0'),
     "untied": ('"tie_word_embeddings":true', '"tie_word_embeddings":false'),
 })
 SEEDS = {f"config {label}": text for label, text in CONFIGS.items()}
@@ -106,6 +119,30 @@ for label, text in {
         "no name": '{"name":""}', "two lines": '{"name":"two\\nlines"}', "separator": '{"name":"two\\u2028lines"}',
         "control": '{"name":"\\u009b1m"}', "long name": compact({"name": "x" * 101}),
         "template": '{"prompts":{"plain":"{source_lang} {target_lang} {text}"}}',
+        "alma": '{"prompts":"alma"}', "tower": '{"prompts":"tower-instruct"}', "plain": TEMPLATES % '"plain":"{text}"',
+        "both wordings": TEMPLATES % '"plain_zh":"{target_lang_zh}{src_zh}{text}","plain_en":"{tgt_en}<{source_code}{text}{x"',
+        "chat": TEMPLATES % '"plain":"{text}","chat":"<s>{prompt}</s>{target_code}"',
+        "every form": TEMPLATES % ('"plain":"{text}","chat":"{prompt}","terms":"{terms}{text}","term_line":"{source_term}={target_term}",'
+                                   '"term_joiner":";","context":"{context}{text}","format":"{text}","delimiters":"{text}",'
+                                   '"style":"{style}{text}"'),
+        "over a family": '{"prompts":"hy-mt2","templates":{"terms_en":"{text}","chat":"{prompt}"}}',
+        "family with chat": '{"prompts":"hy-mt1.5","templates":{"chat":"{prompt}"}}',
+        "first family with chat": '{"prompts":"hunyuan-mt","templates":{"chat":"{prompt}"}}',
+        "tower with chat": '{"prompts":"tower-instruct","templates":{"chat":"{prompt}"}}',
+        "chat with a row too many": TEMPLATES % '"plain":"{text}","chat":"<｜hy_User｜>{prompt}"',
+        "terms without line": TEMPLATES % '"plain":"{text}","terms":"{terms}{text}","chat":"{prompt}"',
+        "long template": TEMPLATES % ('"plain":"{text}' + "x " * 2100 + '","chat":"{prompt}"'),
+        "too long template": TEMPLATES % ('"plain":"{text}' + "x" * 16400 + '"'),
+        "no plain": TEMPLATES % '"chat":"{prompt}"', "no templates": '{"templates":{}}', "templates list": '{"templates":[]}',
+        "template number": TEMPLATES % '"plain":5', "template with zero": TEMPLATES % '"plain":"{text}\\u0000"',
+        "unknown form": TEMPLATES % '"plain_de":"{text}"', "no slot": TEMPLATES % '"plain":"translate"',
+        "two slots": TEMPLATES % '"plain":"{text}{text}"', "unknown slot": TEMPLATES % '"plain":"{text}{tekst}"',
+        "slot of another form": TEMPLATES % '"plain":"{text}{style}"', "chat without prompt": TEMPLATES % '"chat":"{text}"',
+        "line without term": TEMPLATES % '"term_line":"{source_term}"', "long slot": TEMPLATES % ('"plain":"{' + "a" * 60 + '}"'),
+        "adapters": '{"adapters":{"de":"de","zh>ja":"sub/ja","zh-TW>en":"./x"}}', "adapters list": '{"adapters":["de"]}',
+        **{f"adapters {number}": '{"adapters":{%s}}' % text for number, text in enumerate((
+            '"@legal":"x"', '"xx":"x"', '"de":5', '"de":""', '"de":"/etc"', '"de":"../x"', '"de":"a/../b"', '"de":"a/.."',
+            '"de":"..a/b.."', '"zh-TW":"a","zh-Hant":"b"', '"de":"' + "x" * 1030 + '"'))},
         "duplicate": '{"prompts":"hy-mt2","prompts":"hy-mt1.5"}',
 }.items():
     SEEDS[f"hymt {label}"] = files(config__json=CONFIG, hymt__json=text)
@@ -121,5 +158,7 @@ for label, text in {
 WORDS = JSON_WORDS + sorted({word for word in CONFIG.replace(":", ",").replace("{", ",").replace("}", ",").split(",")
                              if word.startswith('"')}) + [
     "rope_parameters", "rope_type", "quantization_config", "quant_method", "attention_head_dim", "repetition_penalty",
-    "prompts", "languages", "hunyuan-mt", "hy-mt1.5", "hy-mt2", "base_model:", "# ", "---\n", "generation_config.json\n",
+    "prompts", "languages", "templates", "adapters", "plain", "terms", "term_line", "context", "style", "chat", "{text}",
+    "{prompt}", "{terms}", "{source_term}", "{target_term}", "{source_lang}", "{target_code}",
+    "hunyuan-mt", "hy-mt1.5", "hy-mt2", "base_model:", "# ", "---\n", "generation_config.json\n",
     "hymt.json\n", "README.md\n"]

@@ -8,15 +8,25 @@ def frame(kind, body, magic=MAGIC, length=None, reserved=0):
     return struct.pack("=IIII", magic, kind, len(body) if length is None else length, reserved) + body
 
 
-def text(fixed, *parts):
-    return fixed + b"".join(parts)
+def request(context=b"", text="自行".encode(), source=b"zh", target=b"en", adapter=b"", seed=0, temperature=0.0, top_p=0.0,
+            top_k=0, lengths=None, reserved=0):
+    lengths = lengths or (len(context), len(text))
+    return frame(64, struct.pack("=QIIQffII16s16sII32s", 9, 1, 0, seed, temperature, top_p, top_k, reserved, source,
+                                 target, *lengths, adapter) + context + text)
 
 
-LANG = struct.pack("=16s16s", b"zh", b"en")
+def result(finish=1, tokens=10, text="译文".encode(), fingerprint=b""):
+    return frame(5, struct.pack("=QIIIIII64s", 7, 3, finish, tokens, 5, 0, len(text), fingerprint) + text)
+
+
+def heartbeat(steps=1, sequence_steps=5, degraded=8, reused=9, preemptions=10):
+    return frame(7, struct.pack("=QQQQQIIQQQ", steps, 2, 3, 4, sequence_steps, 6, 7, degraded, reused, preemptions))
+
+
 FRAMES = {
-    "hello": frame(1, struct.pack("=II", 1, 5) + b"0.2.0"),
+    "hello": frame(1, struct.pack("=II", 2, 5) + b"0.2.0"),
     "hello other version": frame(1, struct.pack("=I", 77) + b"anything"),
-    "hello short": frame(1, b"\1\0"),
+    "hello short": frame(1, b"\2\0"),
     "loading": frame(2, struct.pack("=II", 50, 3) + b"abc"),
     "loading 101": frame(2, struct.pack("=II", 101, 0)),
     "ready": frame(3, struct.pack("=QQIIIIIIIIII", 6, 12, 2, 2048, 64, 1, 2, 3, 1, 1, 2, 0) + b"abbcccdeff"),
@@ -26,20 +36,44 @@ FRAMES = {
     "refused": frame(4, struct.pack("=II", 3, 4) + b"oops"),
     "refused for nothing": frame(4, struct.pack("=II", 0, 0)),
     "refused unknown": frame(4, struct.pack("=II", 99, 0)),
-    "result": frame(5, struct.pack("=QIIIIII", 7, 3, 1, 10, 5, 0, 6) + "译文".encode()),
-    "result finish": frame(5, struct.pack("=QIIIIII", 7, 3, 4, 10, 5, 0, 0)),
-    "result tokens": frame(5, struct.pack("=QIIIIII", 7, 3, 1, 1 << 31, 5, 0, 0)),
+    "result": result(),
+    "result with fingerprint": result(fingerprint=b"0123456789abcdef" * 4),
+    "result with half a fingerprint": result(fingerprint=b"0123456789abcdef"),
+    "result with another fingerprint": result(fingerprint=b"0123456789abcdeg" * 4),
+    "result finish": result(finish=4),
+    "result tokens": result(tokens=1 << 31),
+    "result empty": result(text=b""),
     "failure": frame(6, struct.pack("=QIIII", 7, 3, 8, 0, 2) + b"no"),
     "failure none": frame(6, struct.pack("=QIIII", 7, 3, 0, 0, 0)),
-    "heartbeat": frame(7, struct.pack("=QQQQQII", 1, 2, 3, 4, 5, 6, 7)),
-    "heartbeat steps": frame(7, struct.pack("=QQQQQII", 1 << 63, 2, 3, 4, 5, 6, 7)),
-    "heartbeat long": frame(7, bytes(49)),
-    "request": frame(64, struct.pack("=QII", 9, 1, 0) + LANG + struct.pack("=II", 0, 6) + "自行".encode()),
-    "request empty": frame(64, struct.pack("=QII", 9, 1, 100) + LANG + struct.pack("=II", 0, 0)),
-    "request no language": frame(64, struct.pack("=QII", 9, 1, 0) + bytes(32) + struct.pack("=II", 0, 0)),
-    "request full language": frame(64, struct.pack("=QII", 9, 1, 0) + b"x" * 32 + struct.pack("=II", 0, 0)),
-    "request language behind": frame(64, struct.pack("=QII16s16sII", 9, 1, 0, b"zh\0x", b"en", 0, 0)),
-    "request length": frame(64, struct.pack("=QII", 9, 1, 0) + LANG + struct.pack("=II", 0, 0xFFFFFFFF)),
+    "failure finish": frame(6, struct.pack("=QIIII", 7, 3, 8, 9, 0)),
+    "heartbeat": heartbeat(),
+    "heartbeat steps": heartbeat(steps=1 << 63),
+    "heartbeat sums": heartbeat(sequence_steps=1 << 63),
+    "heartbeat degraded": heartbeat(degraded=1 << 63),
+    "heartbeat reused": heartbeat(reused=1 << 63),
+    "heartbeat preemptions": heartbeat(preemptions=1 << 63),
+    "heartbeat long": heartbeat() + b"\0",
+    "request": request(),
+    "request with context": request(context=b"what came before"),
+    "request with adapter": request(adapter=b"legal-2.0_x"),
+    "request adapter behind": request(adapter=b"legal\0x"),
+    "request adapter name": request(adapter=b"../legal"),
+    "request full adapter": request(adapter=b"x" * 32),
+    "request draws": request(seed=77, temperature=0.7, top_p=0.6, top_k=20),
+    "request draws without limit": request(temperature=1.0, top_p=1.0),
+    "request temperature": request(temperature=-1.0, top_p=1.0),
+    "request temperature nan": request(temperature=float("nan"), top_p=1.0),
+    "request temperature large": request(temperature=101.0, top_p=1.0),
+    "request top_p": request(temperature=1.0, top_p=1.5),
+    "request top_p nan": request(temperature=1.0, top_p=float("nan")),
+    "request top_k": request(temperature=1.0, top_p=1.0, top_k=1 << 31),
+    "request draw reserved": request(reserved=1),
+    "request empty": request(text=b""),
+    "request no language": request(source=b"", target=b""),
+    "request full language": request(source=b"x" * 16),
+    "request language behind": request(source=b"zh\0x"),
+    "request length": request(lengths=(0, 0xFFFFFFFF)),
+    "request lengths wrap": request(lengths=(0x80000000, 0x80000006)),
     "cancel": frame(65, struct.pack("=QII", 9, 1, 0)),
     "cancel long": frame(65, bytes(17)),
     "unknown type": frame(8, b""),
@@ -53,5 +87,5 @@ SEEDS = {label: b"\xff" + data for label, data in FRAMES.items()}
 SEEDS["all, byte by byte"] = b"\0" + b"".join(
     FRAMES[name] for name in ("hello", "loading", "ready", "request", "result", "failure", "cancel", "heartbeat", "refused"))
 SEEDS["all at once"] = b"\xff" + SEEDS["all, byte by byte"][1:] * 3
-SEEDS["large"] = b"\xff" + frame(5, struct.pack("=QIIIIII", 7, 3, 1, 10, 5, 0, 5000) + b"x" * 5000) * 2
+SEEDS["large"] = b"\xff" + result(text=b"x" * 5000) * 2
 WORDS = ["HYMT"]

@@ -507,6 +507,7 @@ test_other_kinds(void **state)
 		{"\x0A\x05\x0A\x01q\x18\x02", 7, HYMT_FAILURE_MODEL_BROKEN, "one unknown"},
 		{"\x0A\x05\x0A\x01q\x18\x06", 7, HYMT_FAILURE_MODEL_BROKEN, "byte piece"},
 		{"\x0A\x08\x0A\x01q\x15\x00\x00\x80\x7F", 10, HYMT_FAILURE_MODEL_BROKEN, "score"},
+		{"\x0A\x05\x0A\x03<s>", 7, HYMT_FAILURE_MODEL_BROKEN, "spelled like"},
 		{"\x0A\x7F", 2, HYMT_FAILURE_MODEL_BROKEN, "cut off"},
 		{"\x08\x01", 2, HYMT_FAILURE_MODEL_BROKEN, "wrong kind"},
 		{"\x0B", 1, HYMT_FAILURE_MODEL_BROKEN, "cut off"},
@@ -558,6 +559,16 @@ test_damaged_character_tables(void **state)
 		expect_broken_bytes(directory, copy, file.bytes.length, "leads out of");
 		memcpy(table + at, &kept, 4);
 	}
+	/* the first unit has no label, and its top bit keeps nobody from stepping on */
+	memcpy(&kept, table + 4, 4);
+	for (uint32_t try = 0; try < 2; try++)
+	{
+		const uint32_t first = UINT32_C(0x80000000) | (try == 0 ? 0 : UINT32_C(0x3FFFFC00));
+
+		memcpy(table + 4, &first, 4);
+		expect_broken_bytes(directory, copy, file.bytes.length, "leads out of");
+	}
+	memcpy(table + 4, &kept, 4);
 	table[file.charsmap.length - 1] = 'x';
 	expect_broken_bytes(directory, copy, file.bytes.length, "cut off");
 	table[file.charsmap.length - 1] = '\0';
