@@ -10,6 +10,8 @@ import check_serve
 from harness import DEMO, ENGINE, check, demo_cases, finish
 
 VECTOR = "tests/vectors/models/hunyuan_gqa_f32"
+# with sanitizers, whose programs start slowly, not each allocation in turn
+STEP = 7 if os.environ.get("HYMT_SANITIZED") == "1" else 1
 
 
 def fail_at(number, arguments, data):
@@ -35,7 +37,7 @@ def check_each(name, arguments, data, numbers):
         else:
             problem = problem or f"allocation {number}: {code} {out[:100]} {err}"
     check(f"{name}: {degraded} allocations that fail change nothing, {refused} end the loading",
-          not problem and degraded > 100 and len(expected) > 0, problem or f"{degraded} {refused}")
+          not problem and degraded > 100 // STEP and len(expected) > 0, problem or f"{degraded} {refused}")
 
 
 def check_all_after(name, arguments, data, numbers):
@@ -86,12 +88,12 @@ if __name__ == "__main__":
                  "repetition_penalty": 1.05} for i in range(6)]
     EVAL = "".join(json.dumps(request) + "\n" for request in REQUESTS).encode()
     EVAL_ARGUMENTS = ["eval", "--model", VECTOR, "--isa", "scalar", "--threads", "2"]
-    check_each("eval", EVAL_ARGUMENTS, EVAL, itertools.count(1))
-    check_all_after("eval", EVAL_ARGUMENTS, EVAL, range(1, 1500, 37))
+    check_each("eval", EVAL_ARGUMENTS, EVAL, itertools.count(1, STEP))
+    check_all_after("eval", EVAL_ARGUMENTS, EVAL, range(1, 1500, 37 * STEP))
     TEXTS = [c["source"] for c in demo_cases() if c["from"] == "en" and c["to"] == "zh" and "\n" not in c["source"]]
     TRANSLATE = "".join(text + "\n" for text in TEXTS[:5]).encode()
     TRANSLATE_ARGUMENTS = ["translate", "--model", DEMO, "--from", "en", "--to", "zh", "--threads", "2"]
-    check_each("translate", TRANSLATE_ARGUMENTS, TRANSLATE, range(1, 5000, 13))
+    check_each("translate", TRANSLATE_ARGUMENTS, TRANSLATE, range(1, 5000, 13 * STEP))
     check_all_after("translate", TRANSLATE_ARGUMENTS, TRANSLATE, range(1, 1500, 111))
     check_engine_of_worker()
     finish()
