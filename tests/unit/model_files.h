@@ -44,6 +44,23 @@ test_root_remove(void)
 	nftw(test_root, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
+/* For cmocka_run_group_tests(). */
+static inline int
+test_set_up(void **state)
+{
+	(void) state;
+	test_root_create();
+	return 0;
+}
+
+static inline int
+test_tear_down(void **state)
+{
+	(void) state;
+	test_root_remove();
+	return 0;
+}
+
 /* The path of a new, empty directory of that name; an existing one is emptied. */
 static inline const char *
 test_directory(const char *name)

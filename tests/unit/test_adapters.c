@@ -513,22 +513,6 @@ test_list(void **state)
 	}
 }
 
-static int
-set_up(void **state)
-{
-	(void) state;
-	test_root_create();
-	return 0;
-}
-
-static int
-tear_down(void **state)
-{
-	(void) state;
-	test_root_remove();
-	return 0;
-}
-
 int
 main(void)
 {
@@ -541,5 +525,5 @@ main(void)
 		cmocka_unit_test(test_list),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, test_set_up, test_tear_down);
 }

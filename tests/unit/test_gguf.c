@@ -664,22 +664,6 @@ test_refuses_tokenizers(void **state)
 	}
 }
 
-static int
-set_up(void **state)
-{
-	(void) state;
-	test_root_create();
-	return 0;
-}
-
-static int
-tear_down(void **state)
-{
-	(void) state;
-	test_root_remove();
-	return 0;
-}
-
 int
 main(void)
 {
@@ -697,5 +681,5 @@ main(void)
 		cmocka_unit_test(test_refuses_tokenizers),
 	};
 
-	return cmocka_run_group_tests_name("gguf", tests, set_up, tear_down);
+	return cmocka_run_group_tests_name("gguf", tests, test_set_up, test_tear_down);
 }

@@ -19,22 +19,6 @@
 #define GENERATION "generation_config.json"
 #define SINGLE "model.safetensors"
 
-static int
-set_up(void **state)
-{
-	(void) state;
-	test_root_create();
-	return 0;
-}
-
-static int
-tear_down(void **state)
-{
-	(void) state;
-	test_root_remove();
-	return 0;
-}
-
 /* --- the reference models ----------------------------------------------------------------------------------------- */
 
 static const struct
@@ -1033,5 +1017,5 @@ main(void)
 		cmocka_unit_test(test_long_messages),
 	};
 
-	return cmocka_run_group_tests_name("model", tests, set_up, tear_down);
+	return cmocka_run_group_tests_name("model", tests, test_set_up, test_tear_down);
 }

@@ -388,22 +388,6 @@ test_fingerprint_covers_scales(void **state)
 	}
 }
 
-static int
-set_up(void **state)
-{
-	(void) state;
-	test_root_create();
-	return 0;
-}
-
-static int
-tear_down(void **state)
-{
-	(void) state;
-	test_root_remove();
-	return 0;
-}
-
 int
 main(void)
 {
@@ -417,5 +401,5 @@ main(void)
 		cmocka_unit_test(test_fingerprint_covers_scales),
 	};
 
-	return cmocka_run_group_tests_name("quantised", tests, set_up, tear_down);
+	return cmocka_run_group_tests_name("quantised", tests, test_set_up, test_tear_down);
 }

@@ -15,22 +15,6 @@
 #define FILE_NAME "model.safetensors"
 #define INDEX_NAME "model.safetensors.index.json"
 
-static int
-set_up(void **state)
-{
-	(void) state;
-	test_root_create();
-	return 0;
-}
-
-static int
-tear_down(void **state)
-{
-	(void) state;
-	test_root_remove();
-	return 0;
-}
-
 /* Opening `directory` must fail with that failure, and say these words; nothing may stay open. */
 static void
 expect_failure(const char *label, const char *directory, HymtFailure failure, const char *words)
@@ -407,5 +391,5 @@ main(void)
 		cmocka_unit_test(test_survives_random_damage),
 	};
 
-	return cmocka_run_group_tests_name("safetensors", tests, set_up, tear_down);
+	return cmocka_run_group_tests_name("safetensors", tests, test_set_up, test_tear_down);
 }

@@ -11,7 +11,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "check_stream.h"
+#include "check_tokenizer.h"
 #include "model_files.h"
 #include "sentencepiece_file.h"
 #include "sentencepiece_shim.h"
@@ -20,22 +20,6 @@
 
 #define VECTORS "tests/vectors/sentencepiece/"
 #define MODEL "tokenizer.model"
-
-static int
-set_up(void **state)
-{
-	(void) state;
-	test_root_create();
-	return 0;
-}
-
-static int
-tear_down(void **state)
-{
-	(void) state;
-	test_root_remove();
-	return 0;
-}
 
 /* --- helpers ------------------------------------------------------------------------------------------------------ */
 
@@ -118,59 +102,7 @@ has_id(const HymtIds *ids, int32_t id)
 	return false;
 }
 
-static void
-assert_decodes(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count, const char *expected, size_t length)
-{
-	char	   *text;
-	size_t		text_length;
-
-	assert_true(hymt_tokenizer_decode(tokenizer, ids, count, &text, &text_length));
-	if (text_length != length || memcmp(text, expected, length) != 0)
-		fail_msg("\"%s\" instead of \"%s\"", text, expected);
-	free(text);
-}
-
 /* --- the reference's vectors -------------------------------------------------------------------------------------- */
-
-static void
-check_line(const HymtTokenizer *tokenizer, const char *line, int number)
-{
-	json_t	   *object = json_loads(line, JSON_ALLOW_NUL, NULL);
-	const json_t *text = json_object_get(object, "text");
-	const json_t *expected = json_object_get(object, "ids");
-	const json_t *decoded = json_object_get(object, "decoded");
-	HymtIds		ids = {0};
-	HymtError	error;
-
-	assert_non_null(object);
-	if (!hymt_tokenizer_encode(tokenizer, json_string_value(text), json_string_length(text), &ids, &error))
-		fail_msg("line %d: %s", number, error.message);
-	if (ids.count != json_array_size(expected))
-		fail_msg("line %d: %zu ids instead of %zu", number, ids.count, json_array_size(expected));
-	for (size_t i = 0; i < ids.count; i++)
-		if (ids.ids[i] != json_integer_value(json_array_get(expected, i)))
-			fail_msg("line %d: id %zu is %d", number, i, ids.ids[i]);
-	assert_decodes(tokenizer, ids.ids, ids.count, json_string_value(decoded), json_string_length(decoded));
-	check_stream(tokenizer, ids.ids, ids.count);
-	hymt_ids_free(&ids);
-	json_decref(object);
-}
-
-static void
-check_vectors(const HymtTokenizer *tokenizer, const char *vectors, int minimum)
-{
-	FILE	   *file = fopen(vectors, "r");
-	char	   *line = NULL;
-	size_t		capacity = 0;
-	int			number = 0;
-
-	assert_non_null(file);
-	while (getline(&line, &capacity, file) > 0)
-		check_line(tokenizer, line, ++number);
-	assert_true(number >= minimum);
-	free(line);
-	fclose(file);
-}
 
 static void
 test_vectors(void **state)
@@ -694,5 +626,5 @@ main(void)
 		cmocka_unit_test(test_damaged_models),
 	};
 
-	return cmocka_run_group_tests(tests, set_up, tear_down);
+	return cmocka_run_group_tests(tests, test_set_up, test_tear_down);
 }

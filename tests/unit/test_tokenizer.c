@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "../../src/engine/tokenizer.h"
-#include "check_stream.h"
+#include "check_tokenizer.h"
 
 /* --- helpers ------------------------------------------------------------------------------------------------- */
 
@@ -54,18 +54,6 @@ encode(const HymtTokenizer *tokenizer, const char *text, size_t length)
 		used += (size_t) sprintf(result + used, i > 0 ? " %d" : "%d", ids.ids[i]);
 	hymt_ids_free(&ids);
 	return result;
-}
-
-static void
-assert_decodes(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count, const char *expected, size_t length)
-{
-	char	   *text;
-	size_t		text_length;
-
-	assert_true(hymt_tokenizer_decode(tokenizer, ids, count, &text, &text_length));
-	assert_int_equal(text_length, length);
-	assert_memory_equal(text, expected, length + 1);
-	free(text);
 }
 
 /*
@@ -127,47 +115,14 @@ open_parts(Parts parts)
 /* --- the reference's vectors --------------------------------------------------------------------------------- */
 
 static void
-check_line(const HymtTokenizer *tokenizer, const char *line, int number)
-{
-	json_t	   *object = json_loads(line, JSON_ALLOW_NUL, NULL);
-	const json_t *text = json_object_get(object, "text");
-	const json_t *expected = json_object_get(object, "ids");
-	const json_t *decoded = json_object_get(object, "decoded");
-	HymtIds		ids = {0};
-	HymtError	error;
-
-	assert_non_null(object);
-	if (!hymt_tokenizer_encode(tokenizer, json_string_value(text), json_string_length(text), &ids, &error))
-		fail_msg("line %d: %s", number, error.message);
-	if (ids.count != json_array_size(expected))
-		fail_msg("line %d: %zu ids instead of %zu", number, ids.count, json_array_size(expected));
-	for (size_t i = 0; i < ids.count; i++)
-		if (ids.ids[i] != json_integer_value(json_array_get(expected, i)))
-			fail_msg("line %d: id %zu is %d", number, i, ids.ids[i]);
-	assert_decodes(tokenizer, ids.ids, ids.count, json_string_value(decoded), json_string_length(decoded));
-	check_stream(tokenizer, ids.ids, ids.count);
-	hymt_ids_free(&ids);
-	json_decref(object);
-}
-
-static void
-check_vectors(const char *tokenizer_path, const char *vectors, int minimum)
+check_file(const char *tokenizer_path, const char *vectors, int minimum)
 {
 	HymtTokenizer *tokenizer;
 	HymtError	error;
-	FILE	   *file = fopen(vectors, "r");
-	char	   *line = NULL;
-	size_t		capacity = 0;
-	int			number = 0;
 
-	assert_non_null(file);
 	if (!hymt_tokenizer_open(&tokenizer, tokenizer_path, &error))
 		fail_msg("%s", error.message);
-	while (getline(&line, &capacity, file) > 0)
-		check_line(tokenizer, line, ++number);
-	assert_true(number >= minimum);
-	free(line);
-	fclose(file);
+	check_vectors(tokenizer, vectors, minimum);
 	hymt_tokenizer_close(tokenizer);
 }
 
@@ -184,7 +139,7 @@ check_packed_vectors(const char *name, int minimum)
 	snprintf(command, sizeof(command), "xz -dc tests/vectors/tokenizer/%s.tokenizer.json.xz >%s", name, path);
 	snprintf(vectors, sizeof(vectors), "tests/vectors/tokenizer/%s.jsonl", name);
 	assert_int_equal(system(command), 0);
-	check_vectors(path, vectors, minimum);
+	check_file(path, vectors, minimum);
 	unlink(path);
 }
 
@@ -192,7 +147,7 @@ static void
 test_demo_vectors(void **state)
 {
 	(void) state;
-	check_vectors("models/demo/tokenizer.json", "tests/vectors/tokenizer/demo.jsonl", 550);
+	check_file("models/demo/tokenizer.json", "tests/vectors/tokenizer/demo.jsonl", 550);
 }
 
 static void
