@@ -243,9 +243,31 @@ typedef struct Given
 	PathTarget *leaves;
 } Given;
 
+/*
+ * Since version 16 a PlaceHolderVar has other phnullingrels above an outer join than below it, and is the same all the
+ * same: it was computed below, and must not be looked into above.
+ */
+static bool
+is_given_place_holder(const PlaceHolderVar *place_holder, List *given)
+{
+	ListCell   *cell;
+
+	foreach(cell, given)
+	{
+		const PlaceHolderVar *other = lfirst(cell);
+
+		if (IsA(other, PlaceHolderVar) && other->phid == place_holder->phid &&
+			other->phlevelsup == place_holder->phlevelsup)
+			return true;
+	}
+	return false;
+}
+
 static bool
 is_given(Node *node, List *given)
 {
+	if (IsA(node, PlaceHolderVar) && is_given_place_holder((PlaceHolderVar *) node, given))
+		return true;
 	return given != NIL && !IsA(node, Const) && !IsA(node, Param) && list_member(given, node);
 }
 
