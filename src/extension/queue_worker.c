@@ -69,6 +69,7 @@ hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *cl
 		if (device < HYMT_MAX_DEVICES)
 			memcpy(slot->model, hymt_shared->device[device].model, HYMT_NAME_MAX);
 		hymt_stat_claimed(slot, now);
+		hymt_stream_begin(slot);
 		claim->slot = hymt_slot_number(slot);
 		claim->generation = slot->generation;
 		claim->suspect = slot->suspect;
@@ -79,6 +80,7 @@ hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *cl
 		claim->context_length = slot->context_length;
 		claim->draw = slot->draw;
 		claim->text_length = slot->text_length;
+		claim->stream = slot->window > 0;
 		text = slot->text;
 	}
 	LWLockRelease(hymt_shared->lock);
@@ -131,6 +133,7 @@ begin_answer(HymtSlot *slot, int device, uint64 generation, Size cost, bool *res
 		hymt_flight_end(slot);
 		texts.text = slot->text;
 		slot->text = InvalidDsaPointer;
+		slot->pieces_length = 0;
 		hymt_slot_set_bytes(slot, 0);
 		*reserved = hymt_shared->bytes_used + cost <= hymt_shared->bytes_limit;
 		if (*reserved)
@@ -206,7 +209,7 @@ give_answer(int device, int number, uint64 generation, Answer *answer, const cha
 	if (slot == NULL || !begin_answer(slot, device, generation, hymt_text_cost(length), &reserved))
 		return;
 	if (reserved)
-		result = hymt_text_allocate(NULL, 0, text, length);
+		result = hymt_text_allocate(NULL, 0, text, length, 0);
 	/* A failure can do without its message, a translation cannot do without its text. */
 	if (!DsaPointerIsValid(result) && answer->state == HYMT_SLOT_DONE)
 	{

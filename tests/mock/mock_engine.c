@@ -10,6 +10,11 @@
  *
  *      mock:sleep SECONDS      answer after that time
  *      mock:hold FILE          answer when FILE exists; what follows in another line says nothing
+ *      mock:stream FILE        answer with the parts of the next line, which "|" separates, one a step; all but the last one
+ *                              are sent as pieces where these are wanted, and unless FILE.mute exists. Parts that say what
+ *                              to do: "*" wait until FILE exists, "#" the process number, "%" a Chinese character, "+N" N digits, "!NAME" fail
+ *      mock:uninvited          send a piece, whether it is wanted or not
+ *      mock:afterwards         answer, and send a piece then
  *      mock:batch [N]          answer with the number of requests in the step, once that is at least N
  *      mock:late SECONDS       answer only after having been cancelled, SECONDS later
  *      mock:twice              answer twice
@@ -82,6 +87,8 @@ typedef struct Request
 	char		verb[32];		/* after "mock:"; empty: translate */
 	char	   *argument;		/* rest of the text; points into it */
 	int64_t		due;			/* ms; of sleep, late, stopreading */
+	char	   *parts;			/* of a stream: those that are left; points into the text */
+	HymtBytes	said;			/* of a stream */
 	long		arrival;		/* 1: the first of this process */
 	bool		cancelled;
 } Request;
@@ -389,6 +396,17 @@ send_result(const Request *request, const char *text)
 }
 
 static void
+send_piece(const Request *request, const char *text)
+{
+	HymtPart	parts[1] = {part(text)};
+	HymtPieceFrame piece = {
+		.generation = request->head.generation, .slot = request->head.slot, .text_length = (uint32_t) strlen(text)
+	};
+
+	send_frame(HYMT_FRAME_PIECE, &piece, sizeof(piece), parts, 1, SIZE_MAX, 0);
+}
+
+static void
 send_failure(const Request *request, HymtFailure failure)
 {
 	HymtPart	message = part("The mock engine was asked to fail.");
@@ -507,6 +525,47 @@ send_number(const Request *request, long number)
 	send_result(request, text);
 }
 
+static bool
+wants_pieces(const Request *request)
+{
+	char		mute[4096];
+
+	snprintf(mute, sizeof(mute), "%s.mute", request->argument);
+	return (request->head.flags & HYMT_REQUEST_STREAM) != 0 && access(mute, F_OK) != 0;
+}
+
+/* The next part of a stream; true with the last one. */
+static bool
+take_stream_step(Request *request)
+{
+	char	   *next = request->parts;
+	size_t		length = strcspn(next, "|");
+	bool		last = next[length] == '\0';
+	char		number[8192];
+
+	if (next[0] == '*' && access(request->argument, F_OK) != 0)
+		return false;
+	next[length] = '\0';
+	request->parts = next + length + (last ? 0 : 1);
+	if (next[0] == '!')
+	{
+		send_failure(request, failure_by_name(next + 1));
+		return true;
+	}
+	if (next[0] == '+')
+		snprintf(number, sizeof(number), "%0*d", atoi(next + 1), 0);
+	else
+		snprintf(number, sizeof(number), "%ld", (long) getpid());
+	next = next[0] == '*' ? "" : next[0] == '#' || next[0] == '+' ? number : next[0] == '%' ? "\xe8\x87\xaa" : next;
+	if (!hymt_bytes_append(&request->said, next, strlen(next)))
+		abort();
+	if (last)
+		send_result_part(request, request->said.data, request->said.end, HYMT_FINISH_STOP, SIZE_MAX, 0);
+	else if (next[0] != '\0' && wants_pieces(request))
+		send_piece(request, next);
+	return last;
+}
+
 /* Whether a request is over in this step, of so many requests. Answers it then. */
 static bool
 take_step(Request *request, int in_step)
@@ -524,6 +583,18 @@ take_step(Request *request, int in_step)
 		if (access(request->argument, F_OK) != 0)
 			return false;
 		send_result(request, "released");
+	}
+	else if (is(request, "stream"))
+		return take_stream_step(request);
+	else if (is(request, "uninvited"))
+	{
+		send_piece(request, "for nobody");
+		send_result(request, "for somebody");
+	}
+	else if (is(request, "afterwards"))
+	{
+		send_result(request, "in time");
+		send_piece(request, "too late");
 	}
 	else if (is(request, "batch"))
 	{
@@ -594,6 +665,7 @@ free_request(Request *request)
 {
 	free(request->context);
 	free(request->text);
+	hymt_bytes_free(&request->said);
 	free(request);
 }
 
@@ -644,8 +716,12 @@ parse_command(Request *request)
 	memcpy(request->verb, command, length);
 	if (command[length] == ' ')
 		request->argument = request->text + strlen("mock:") + length + 1;
-	if (is(request, "hold"))
-		request->argument[strcspn(request->argument, "\n")] = '\0';
+	if (is(request, "hold") || is(request, "stream"))
+	{
+		request->parts = request->argument + strcspn(request->argument, "\n");
+		if (*request->parts != '\0')
+			*request->parts++ = '\0';
+	}
 
 	if (is(request, "sleep"))
 		request->due = seconds_from_now(request->argument);
