@@ -18,6 +18,9 @@
 
 #include "funcapi.h"
 #include "lib/stringinfo.h"
+#include "libpq/libpq.h"
+#include "tcop/dest.h"
+#include "tcop/tcopprot.h"
 
 PG_FUNCTION_INFO_V1(hymt_translate_stream);
 
@@ -134,6 +137,17 @@ take_end(Stream *stream, text **row)
 	return true;
 }
 
+/*
+ * Rows of a statement that is not read through a cursor lie in this process until there are 8 kB of them. Those before this
+ * one are complete, and a client that takes row by row shall have them now.
+ */
+static void
+send_rows(void)
+{
+	if (whereToSendOutput == DestRemote)
+		(void) pq_flush_if_writable();	/* a client that is gone shows while we wait */
+}
+
 /* The next row, which may be a null. False: there is none. */
 static bool
 next_row(Stream *stream, text **row)
@@ -146,6 +160,7 @@ next_row(Stream *stream, text **row)
 		if (stream->request == NULL)
 			elog(ERROR, "the stream of a translation was closed");
 		resetStringInfo(&stream->piece);
+		send_rows();
 		if (!hymt_request_wait_piece(stream->request, &stream->piece, &attempt))
 			return take_end(stream, row);
 		if (attempt != stream->attempt)

@@ -154,6 +154,48 @@ scenario 'psql with FETCH_COUNT shows the first words' => sub {
 	is(finish($session)->{out}, "one \ntwo", 'then the rest');
 };
 
+# psql of version 17 and later reads that way, too.
+scenario 'a client that takes row by row, without a cursor' => sub {
+	my $file = new_file();
+	my $socket = $node->raw_connect;
+	my $read = sub {
+		my ($length) = @_;
+		my $got = '';
+
+		while (length $got < $length)
+		{
+			sysread($socket, $got, $length - length $got, length $got) or die 'the server closed the connection';
+		}
+		return $got;
+	};
+	# The values of rows until a message of this type.
+	my $rows_until = sub {
+		my ($end) = @_;
+		my @rows;
+
+		while (1)
+		{
+			my ($type, $length) = unpack 'aN', $read->(5);
+			my $body = $read->($length - 4);
+			push @rows, substr $body, 6 if $type eq 'D';
+			return @rows if $type eq $end;
+		}
+	};
+	my $startup = pack 'NZ*Z*Z*Z*x', 196608, 'user', scalar getpwuid($<), 'database', 'postgres';
+	my $query = pack 'Z*', stream($file, 'one |two |*|three');
+
+	local $SIG{ALRM} = sub { die 'no row came' };
+	alarm HymtTest::LIMIT_SECONDS;
+	syswrite $socket, pack('N', 4 + length $startup) . $startup;
+	$rows_until->('Z');
+	syswrite $socket, 'Q' . pack('N', 4 + length $query) . $query;
+	is(join('', $rows_until->('D')), 'one ', 'the first piece, before there are 8 kB of them');
+	create($file);
+	is(join('', $rows_until->('Z')), 'two three', 'the rest');
+	alarm 0;
+	close $socket;
+};
+
 scenario 'in FROM, in an INSERT, with others in a list' => sub {
 	my $file = new_file();
 
