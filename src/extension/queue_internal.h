@@ -104,6 +104,12 @@ extern int	hymt_flight_land(HymtSlot *leader, TimestampTz now, int *procnos, int
 extern Size hymt_stream_window(const HymtRequestSpec *spec);
 extern void hymt_stream_begin(HymtSlot *slot);	/* it was claimed. Under the lock, exclusively */
 
+/*
+ * A piece for a claimed slot. True when the owner has to be told: it has seen an empty window, and may be waiting. Under the
+ * lock, exclusively.
+ */
+extern bool hymt_stream_append(HymtSlot *slot, const char *text, Size length);
+
 /* Empties the window of an own request into a buffer of its size; how much that was, and of which attempt. Takes the lock. */
 extern Size hymt_stream_take(HymtSlot *slot, char *to, int *attempt);
 

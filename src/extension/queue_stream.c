@@ -54,9 +54,8 @@ hymt_stream_take(HymtSlot *slot, char *to, int *attempt)
 	return length;
 }
 
-/* True when the owner has to be told: it has seen an empty window, and may be waiting. */
-static bool
-append(HymtSlot *slot, const char *text, Size length)
+bool
+hymt_stream_append(HymtSlot *slot, const char *text, Size length)
 {
 	bool		first = slot->pieces_length == 0;
 
@@ -66,21 +65,4 @@ append(HymtSlot *slot, const char *text, Size length)
 	memcpy(window_of(slot) + slot->pieces_length, text, length);
 	slot->pieces_length += length;
 	return first;
-}
-
-void
-hymt_queue_piece(int device, int number, uint64 generation, const char *text, Size length)
-{
-	HymtSlot   *slot;
-	int			owner = -1;
-
-	if (number < 0 || number >= hymt_shared->slot_count)
-		return;
-	slot = &hymt_shared->slot[number];
-	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
-	if (slot->state == HYMT_SLOT_CLAIMED && slot->device == device && slot->generation == generation &&
-		append(slot, text, length))
-		owner = slot->owner_procno;
-	LWLockRelease(hymt_shared->lock);
-	hymt_wake(owner);
 }

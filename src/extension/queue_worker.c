@@ -237,6 +237,21 @@ hymt_queue_fail(int device, int slot, uint64 generation, HymtFailure failure, in
 	give_answer(device, slot, generation, &answer, message, length);
 }
 
+void
+hymt_queue_piece(int device, int number, uint64 generation, const char *text, Size length)
+{
+	HymtSlot   *slot = slot_at(number);
+	int			owner = -1;
+
+	if (slot == NULL)
+		return;
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	if (claimed_by(slot, device, generation) && hymt_stream_append(slot, text, length))
+		owner = slot->owner_procno;
+	LWLockRelease(hymt_shared->lock);
+	hymt_wake(owner);
+}
+
 /* Under the lock: a claimed request that this worker cannot answer any more. */
 static void
 put_back(HymtSlot *slot, bool suspect, HymtTexts *texts)

@@ -320,8 +320,46 @@ scenario 'an engine that dies in the middle' => sub {
 	is(ask($session, 'FETCH ALL FROM c') =~ s/\n//gr, 'two three', 'the next one goes on where it stopped');
 	ask($session, 'COMMIT');
 	is($node->safe_psql('postgres', 'SELECT retries FROM hymt_stat'), 1, 'it was begun anew');
+	is($node->safe_psql('postgres', "SELECT string_agg(p, '') FROM (" . stream($file, 'one |two') . ' AS p) AS s'), 'one two', 'and the next stream is as ever');
 	close_session($session);
 	is_undisturbed($node, $identity, 'engine death');
+};
+
+scenario 'a worker that ends in the middle' => sub {
+	my $file = new_file();
+	my $session = open_session();
+
+	is(ask($session, 'BEGIN; DECLARE c CURSOR FOR ' . stream($file, 'one |*|two ||three') . '; FETCH c'), 'one ', 'begun');
+	restart_workers($node);
+	create($file);
+	is(ask($session, 'FETCH ALL FROM c') =~ s/\n//gr, 'two three', 'the next one goes on where it stopped');
+	ask($session, 'COMMIT');
+	close_session($session);
+};
+
+scenario 'a model that is replaced in the middle' => sub {
+	my $file = new_file();
+	my $session = open_session();
+	my $engine = status($node, 'engine_pid');
+
+	is(ask($session, 'BEGIN; DECLARE c CURSOR FOR ' . stream($file, '#|*|, and more') . '; FETCH c'), $engine, 'begun');
+	switch_model($node, 'mock-other');
+	wait_for_status($node, "model = 'mock-other' AND state = 'ready'");
+	is($node->safe_psql('postgres', translate('mock:pid')), status($node, 'engine_pid'), 'the next engine serves others');
+	isnt(status($node, 'engine_pid'), $engine, 'which is another one');
+	create($file);
+	is(ask($session, 'FETCH ALL FROM c') =~ s/\n//gr, ', and more', 'the former one finishes what it has begun');
+	ask($session, 'COMMIT');
+	close_session($session);
+	wait_for_end($engine);
+};
+
+scenario 'a text of which engines die' => sub {
+	my $session = open_session();
+
+	is(ask($session, "SELECT hymt_translate_stream('mock:crash', 'zh', 'en')"), 'ERROR:  MT002', 'is told as ever');
+	is(ask($session, "SELECT hymt_translate_stream('mock:crash', 'zh', 'en', on_error => 'source')"), 'mock:crash', 'on_error decides');
+	close_session($session);
 };
 
 scenario 'an engine whose answer begins otherwise' => sub {
