@@ -96,6 +96,7 @@ SELECT hymt_translate_json('{"bb": 1.10, "a": "红色", "ccc": [1e3, -0.0, 12345
 	'zh', 'en', '{a}')::text = replace('{"a": "红色", "d": {"x": []}, "bb": 1.10, "ccc": [1000, 0.0, 12345678901234567890.123456789, {}]}',
 	'红色', hymt_translate('红色', 'zh', 'en')) AS same;
 SELECT hymt_translate_json('{"a": ["SKU-1042", "", " ", "42", "https://example.com", "红色"]}', 'zh', 'en', '{a}') #- '{a,5}';
+SELECT translated('["", "红色", "", "", {"": "", "a": "", "b": "黑色", "c": ""}, 1, "", "红色", ""]', '');
 
 -- Nothing to do.
 SELECT hymt_translate_json(document, 'zh', 'en', '{}') = document AS same FROM goods;

@@ -97,30 +97,30 @@ hymt_batch_create(const HymtOrder *order)
 
 /* The text in UTF-8, that is itself or a copy. */
 static const char *
-utf8_of(const BatchText *text, Size *length)
+utf8_of(const BatchText *item, Size *length)
 {
-	return hymt_server_to_utf8(text->source, text->length, length);
+	return hymt_server_to_utf8(item->source, item->length, length);
 }
 
 static void
-free_utf8(const BatchText *text, const char *utf8)
+free_utf8(const BatchText *item, const char *utf8)
 {
-	if (utf8 != text->source)
+	if (utf8 != item->source)
 		pfree(unconstify(char *, utf8));
 }
 
 static bool
-needs_model(HymtBatch *batch, const BatchText *text)
+needs_model(HymtBatch *batch, const BatchText *item)
 {
 	Size		length;
 	const char *utf8;
 	bool		needed;
 
-	batch->failing = text->source;
-	utf8 = utf8_of(text, &length);
+	batch->failing = item->source;
+	utf8 = utf8_of(item, &length);
 	batch->failing = NULL;
 	needed = hymt_needs_model(&batch->order, utf8, length);
-	free_utf8(text, utf8);
+	free_utf8(item, utf8);
 	return needed;
 }
 
@@ -140,18 +140,23 @@ make_room(HymtBatch *batch)
 int
 hymt_batch_add(HymtBatch *batch, const char *source, int length)
 {
+	int			number = batch->count;
 	KnownText  *known;
+	uint32		hash;
 	bool		found;
 
+	/* The table compares numbers of texts, so that it is one of them already, if only for now. */
 	make_room(batch);
-	batch->text[batch->count] = (BatchText) {.source = source, .length = length};
-	known = texts_lookup(batch->known, batch->count);
+	batch->text[number] = (BatchText) {.source = source, .length = length};
+	hash = hash_text(batch, number);
+	known = texts_lookup_hash(batch->known, number, hash);
 	if (known != NULL)
 		return known->number;
-	if (!needs_model(batch, &batch->text[batch->count]))
+	if (!needs_model(batch, &batch->text[number]))
 		return -1;
-	texts_insert(batch->known, batch->count, &found);
-	return batch->count++;
+	texts_insert_hash(batch->known, number, hash, &found);
+	batch->count++;
+	return number;
 }
 
 int
@@ -178,21 +183,21 @@ hymt_batch_failing(const HymtBatch *batch)
 static bool
 submit(HymtBatch *batch, int number)
 {
-	const BatchText *text = &batch->text[number];
+	const BatchText *item = &batch->text[number];
 	Outstanding *outstanding = &batch->outstanding;
 	Size		length;
-	const char *utf8 = utf8_of(text, &length);
+	const char *utf8 = utf8_of(item, &length);
 	HymtRequestSpec spec = hymt_request_spec(&batch->order, utf8, length);
 	HymtRequestHandle *request;
 
-	batch->failing = text->source;
+	batch->failing = item->source;
 	hymt_request_check_length(&spec);
 	batch->failing = NULL;
 	if (outstanding->first == outstanding->last)
 		request = hymt_request_submit(&spec);
 	else
 		request = hymt_request_try_submit(&spec);
-	free_utf8(text, utf8);
+	free_utf8(item, utf8);
 	if (request == NULL)
 		return false;
 	outstanding->request[outstanding->last] = request;
@@ -214,18 +219,18 @@ submit_more(HymtBatch *batch)
 }
 
 static void
-note_outcome(HymtBatch *batch, BatchText *text, const HymtOutcome *outcome)
+note_outcome(HymtBatch *batch, BatchText *item, const HymtOutcome *outcome)
 {
 	HymtOnError on_error = batch->order.on_error;
 	HymtReport	report;
 
-	batch->failing = text->source;
-	text->translation = hymt_text_of_outcome(NULL, outcome, on_error, &report);
+	batch->failing = item->source;
+	item->translation = hymt_text_of_outcome(NULL, outcome, on_error, &report);
 	batch->failing = NULL;
-	if (text->translation != NULL)
-		text->fate = HYMT_FATE_TRANSLATED;
+	if (item->translation != NULL)
+		item->fate = HYMT_FATE_TRANSLATED;
 	else
-		text->fate = on_error == HYMT_ON_ERROR_SOURCE ? HYMT_FATE_KEPT : HYMT_FATE_NULL;
+		item->fate = on_error == HYMT_ON_ERROR_SOURCE ? HYMT_FATE_KEPT : HYMT_FATE_NULL;
 }
 
 /* Waits for one of those that are outstanding and takes it out. */
@@ -237,7 +242,7 @@ take_answer(HymtBatch *batch)
 	int		   *texts = outstanding->text + outstanding->first;
 	int			position = hymt_request_wait_any(requests, outstanding->last - outstanding->first);
 	HymtRequestHandle *request = requests[position];
-	BatchText  *text = &batch->text[texts[position]];
+	BatchText  *item = &batch->text[texts[position]];
 	HymtOutcome outcome;
 
 	CHECK_FOR_INTERRUPTS();
@@ -246,7 +251,7 @@ take_answer(HymtBatch *batch)
 	memmove(texts + 1, texts, position * sizeof(*texts));
 	outstanding->first++;
 	hymt_request_wait(request, &outcome);
-	note_outcome(batch, text, &outcome);
+	note_outcome(batch, item, &outcome);
 	pfree(outcome.text);
 }
 
@@ -255,6 +260,7 @@ hymt_batch_translate(HymtBatch *batch)
 {
 	Outstanding *outstanding = &batch->outstanding;
 
+	hymt_check_preloaded();
 	/* One of many, even where the caller did not say so. */
 	batch->order.bulk = batch->order.bulk || batch->count > 1;
 	outstanding->request = MemoryContextAllocHuge(CurrentMemoryContext, batch->count * sizeof(HymtRequestHandle *));

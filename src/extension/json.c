@@ -131,10 +131,11 @@ advance(Cursor *cursor, JsonbValue *value, bool skip)
 	return token;
 }
 
+/* A string that may have something to translate. Empty ones are none, and have the address of what follows them. */
 static bool
 is_string(JsonbIteratorToken token, const JsonbValue *value)
 {
-	return (token == WJB_VALUE || token == WJB_ELEM) && value->type == jbvString;
+	return (token == WJB_VALUE || token == WJB_ELEM) && value->type == jbvString && value->val.string.len > 0;
 }
 
 /* --- names of places ---------------------------------------------------------------------------------------------- */
@@ -318,7 +319,8 @@ rebuild(const Document *document)
 		}
 		built = pushJsonbValue(&state, token, has_value ? &value : NULL);
 	}
-	Assert(place == end);
+	if (place != end)
+		elog(ERROR, "strings of a JSON document do not come in the order of their addresses");
 	return built;
 }
 

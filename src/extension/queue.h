@@ -272,7 +272,7 @@ typedef struct HymtRequestSpec
 	Size		text_length;
 } HymtRequestSpec;
 
-/* Raises 54000 for a text that is too long for the queue, as submitting it does. */
+/* Raises 54000 for a text that is too long for the queue, as submitting it does. Needs the shared memory. */
 extern void hymt_request_check_length(const HymtRequestSpec *spec);
 
 /*

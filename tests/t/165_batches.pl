@@ -276,4 +276,15 @@ scenario 'what details cost' => sub {
 	like($node->safe_psql('postgres', "EXPLAIN $form{$_}"), qr/HymtReadAhead/, "$_: read ahead") foreach qw(subquery MATERIALIZED);
 };
 
+scenario 'without preloading' => sub {
+	$node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
+	$node->restart;
+	my $identity = server_identity($node);
+	my %ask = both('', 'one', 'two');
+
+	like(finish(background($node, "SELECT $ask{$_}"))->{err}, qr/ERROR:  55000/, "$_: an error") foreach qw(array document);
+	is_undisturbed($node, $identity, 'and nothing worse');
+	$node->stop;
+};
+
 done_testing();
