@@ -94,7 +94,8 @@ read_quoted_key(PathReader *reader)
 		{
 			reader->at++;
 			if (reader->at < reader->end && *reader->at != '"' && *reader->at != '\\')
-				raise_malformed(reader, reader->at - 1, "in double quotes, a backslash may only stand before a double quote or a backslash");
+				raise_malformed(reader, reader->at - 1,
+								"in double quotes, a backslash may only stand before a double quote or a backslash");
 		}
 		if (reader->at < reader->end)
 			key[step.length++] = *reader->at++;

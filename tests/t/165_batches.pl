@@ -4,6 +4,7 @@ use strict;
 use warnings;
 
 use HymtTest;
+use JSON::PP;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
@@ -208,6 +209,84 @@ scenario 'a database in another encoding' => sub {
 	like($err, qr/U\+81EA.*^CONTEXT:  JSON document, path größe\.1$/ms, 'a character that it lacks');
 	($code, undef, $err) = $node->psql('latin', "SET client_encoding = 'UTF8'; SELECT hymt_translate_json('{}', 'de', 'en', '{größe..a}')");
 	like($err, qr/At character 7:/, 'characters of a path are counted');
+};
+
+# --- random documents --------------------------------------------------------------------------------------------
+
+my @keys = ('a', 'b', 'key', '0', '1', '-1', '', '*', 'a.b', '"', '\\', '键', 'a b');
+
+sub random_value
+{
+	my ($depth) = @_;
+	my $kind = $depth == 0 ? 5 + rand 4 : int rand($depth > 3 ? 5 : 9);
+
+	return { map { ($keys[ rand @keys ] => random_value($depth + 1)) } 1 .. rand 5 } if $kind >= 7;
+	return [ map { random_value($depth + 1) } 1 .. rand 5 ] if $kind >= 5;
+	return (int rand 1000, JSON::PP::true, undef, '', 'word ' . int rand 30)[$kind];
+}
+
+# As a list of steps: undef for a star, [ key, whether it is in double quotes ].
+sub random_path
+{
+	return map { rand() < 0.3 ? undef : [ $keys[ rand @keys ], rand() < 0.3 ] } 1 .. rand 5;
+}
+
+sub path_text
+{
+	return join '.', map {
+		!defined $_ ? '*' : $_->[1] || $_->[0] eq '' || $_->[0] =~ /[.*"\\]/ ? '"' . $_->[0] =~ s/(["\\])/\\$1/gr . '"' : $_->[0]
+	} @_;
+}
+
+# What is to become of a value that these paths lead into; another way of finding out than that of the extension.
+sub expected
+{
+	my ($value, $paths) = @_;
+
+	if (ref $value eq 'HASH')
+	{
+		return { map {
+			my $key = $_;
+			($key => expected($value->{$key}, rest($paths, sub { $_[0][0] eq $key })))
+		} keys %$value };
+	}
+	if (ref $value eq 'ARRAY')
+	{
+		return [ map {
+			my $number = $_;
+			expected($value->[$number], rest($paths, sub { !$_[0][1] && $_[0][0] =~ /^-?\d+$/ && ($number == $_[0][0] || $number == @$value + $_[0][0] && $_[0][0] < 0) }))
+		} 0 .. $#$value ];
+	}
+	return $value if ref $value || !defined $value || $value !~ /^word/;
+	return (grep { !@$_ } @$paths) ? "zh>en: $value" : $value;
+}
+
+# The paths that go on, without their first step. One that has ended goes on everywhere.
+sub rest
+{
+	my ($paths, $fits) = @_;
+
+	return [ map { [ @$_[ 1 .. $#$_ ] ] } grep { !@$_ || !defined $_->[0] || $fits->($_->[0]) } @$paths ];
+}
+
+scenario 'random documents and paths' => sub {
+	my $json = JSON::PP->new->canonical->allow_nonref->utf8(0);
+	my $sql = 'CREATE TABLE random (id int, document jsonb, paths text[], expected jsonb);';
+
+	srand(5);
+	foreach my $id (1 .. 2000)
+	{
+		my $document = random_value(0);
+		my @paths = map { [ random_path() ] } 1 .. 1 + rand 4;
+		my $paths = join ', ', map { '$q$' . path_text(@$_) . '$q$' } @paths;
+
+		$sql .= sprintf("INSERT INTO random VALUES (%d, \$q\$%s\$q\$, ARRAY[%s]::text[], \$q\$%s\$q\$);\n",
+			$id, $json->encode($document), $paths, $json->encode(expected($document, \@paths)));
+	}
+	$node->safe_psql('postgres', $sql);
+	is( $node->safe_psql('postgres', "SELECT * FROM random WHERE hymt_translate_json(document, 'zh', 'en', paths) IS DISTINCT FROM expected"),
+		'', 'each as it should be');
+	cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM random WHERE document <> expected'), '>', 300, 'many have something to translate');
 };
 
 # --- in the middle -----------------------------------------------------------------------------------------------
