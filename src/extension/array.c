@@ -5,6 +5,7 @@
  * any is held, further ones are submitted only where there is room at once, so that two large arrays never wait for each
  * other, nor one for itself. Memory is constant for each element, apart from the translations.
  */
+#include "progress.h"
 #include "session.h"
 
 #include "catalog/pg_type.h"
@@ -184,6 +185,7 @@ take_answer(Batch *batch)
 	hymt_request_wait(request, &outcome);
 	element->result = hymt_text_of_outcome(element->source, &outcome, batch->order.on_error, &report);
 	pfree(outcome.text);
+	hymt_progress_batch_done();
 }
 
 static void
@@ -193,6 +195,7 @@ translate(Batch *batch)
 
 	outstanding->request = MemoryContextAllocHuge(CurrentMemoryContext, batch->asked * sizeof(HymtRequestHandle *));
 	outstanding->element = MemoryContextAllocHuge(CurrentMemoryContext, batch->asked * sizeof(int));
+	hymt_progress_batch(batch->asked);
 	for (submit_more(batch); outstanding->first < outstanding->last; submit_more(batch))
 		take_answer(batch);
 }
