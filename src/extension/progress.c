@@ -471,10 +471,15 @@ rate_text(Number *number, double rate)
 	return number->digits;
 }
 
+static const char *
+plural(int64 value)
+{
+	return value == 1 ? "" : "s";
+}
+
 static void
 send_notice(const HymtProgress *mine, TimestampTz now)
 {
-	double		seconds = seconds_since(mine, now);
 	double		left = time_left(mine, now);
 	Number		done;
 	Number		total;
@@ -482,24 +487,28 @@ send_notice(const HymtProgress *mine, TimestampTz now)
 	Number		texts;
 	Number		rest;
 
+	(void) rate_text(&rate, rate_of(mine->has_rows ? mine->rows_done : mine->texts, seconds_since(mine, now)));
 	(void) grouped(&texts, mine->texts);
-	(void) rate_text(&rate, rate_of(mine->has_rows ? mine->rows_done : mine->texts, seconds));
+	(void) grouped(&done, mine->rows_done);
 	if (!mine->has_rows)
-		ereport(NOTICE, (errhidestmt(true), errmsg("hymt: %s texts, %s texts/s", texts.digits, rate.digits)));
+		ereport(NOTICE,
+				(errhidestmt(true),
+				 errmsg("hymt: %s text%s, %s texts/s", texts.digits, plural(mine->texts), rate.digits)));
 	else if (mine->rows_total < mine->rows_done)
 		ereport(NOTICE,
 				(errhidestmt(true),
-				 errmsg("hymt: %s rows, %s rows/s, %s texts", grouped(&done, mine->rows_done), rate.digits, texts.digits)));
+				 errmsg("hymt: %s row%s, %s rows/s, %s text%s", done.digits, plural(mine->rows_done), rate.digits,
+						texts.digits, plural(mine->texts))));
 	else if (left < 0)
 		ereport(NOTICE,
 				(errhidestmt(true),
-				 errmsg("hymt: %s of about %s rows, %s rows/s, %s texts", grouped(&done, mine->rows_done),
-						grouped(&total, mine->rows_total), rate.digits, texts.digits)));
+				 errmsg("hymt: %s of about %s rows, %s rows/s, %s text%s", done.digits, grouped(&total, mine->rows_total),
+						rate.digits, texts.digits, plural(mine->texts))));
 	else
 		ereport(NOTICE,
 				(errhidestmt(true),
-				 errmsg("hymt: %s of about %s rows, %s rows/s, %s texts; about %s s left", grouped(&done, mine->rows_done),
-						grouped(&total, mine->rows_total), rate.digits, texts.digits,
+				 errmsg("hymt: %s of about %s rows, %s rows/s, %s text%s; about %s s left", done.digits,
+						grouped(&total, mine->rows_total), rate.digits, texts.digits, plural(mine->texts),
 						grouped(&rest, (int64) Min((left + USECS_PER_SEC - 1) / USECS_PER_SEC, 1e15)))));
 }
 
