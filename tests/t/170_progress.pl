@@ -86,9 +86,9 @@ scenario 'exact numbers of each kind of statement' => sub {
 	shows('SELECT', $file, $one . 'SELECT hymt_translate(x.t, \'zh\', \'en\') FROM (SELECT ' . title_held($file, 50) . ' AS t FROM t ORDER BY id OFFSET 0) AS x',
 		'SELECT|100|49|50|0');
 	$file = new_file();
-	shows('all rows', $file, "SELECT hymt_translate(title, 'zh', 'en') FROM t UNION ALL SELECT hymt_translate('mock:hold $file', 'zh', 'en')", 'SELECT|100|100|101|0');
+	shows('a node that has returned all rows', $file, "SELECT hymt_translate(title, 'zh', 'en') FROM t UNION ALL SELECT hymt_translate('mock:hold $file', 'zh', 'en')", 'SELECT|101|100|101|0');
 	$file = new_file();
-	shows('all rows, with equal texts', $file, "SELECT hymt_translate('the same', 'zh', 'en') FROM t UNION ALL SELECT hymt_translate('mock:hold $file', 'zh', 'en')", 'SELECT|100|100|3|0');
+	shows('the same, with equal texts', $file, "SELECT hymt_translate('the same', 'zh', 'en') FROM t UNION ALL SELECT hymt_translate('mock:hold $file', 'zh', 'en')", 'SELECT|101|100|3|0');
 	$file = new_file();
 	shows('with LIMIT', $file, $one . 'SELECT hymt_translate(x.t, \'zh\', \'en\') FROM (SELECT ' . title_held($file, 11) . ' AS t FROM t ORDER BY id OFFSET 0) AS x LIMIT 15 OFFSET 5',
 		'SELECT|20|10|11|0');
