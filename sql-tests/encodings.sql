@@ -21,8 +21,12 @@ SELECT hymt_translate('£5 ½', 'en', 'zh');
 SELECT chinese_name FROM hymt_languages() LIMIT 1;
 \set VERBOSITY sqlstate
 SELECT hymt_translate('Grip type', 'en', 'zh');
+SELECT hymt_translate_stream('Grip type', 'en', 'zh');
 \set VERBOSITY default
 SELECT hymt_translate('Grip type', 'en', 'zh');
+SELECT string_agg(piece, '') FROM (SELECT hymt_translate_stream('Body fat percentage', 'en', 'de') AS piece) AS s;
+SELECT hymt_translate_stream('Grip type', 'en', 'zh', on_error => 'null');
+SELECT hymt_translate_stream('Grip type', 'en', 'zh', on_error => 'source');
 
 \c regress_hymt_ascii
 SET client_min_messages = warning;
@@ -38,6 +42,7 @@ SET client_encoding = 'UTF8';
 SET client_min_messages = warning;
 CREATE EXTENSION hymt;
 SELECT hymt_translate('キーチェーン', 'ja', 'en'), hymt_translate('Stone type', 'en', 'ja');
+SELECT string_agg(piece, '') FROM (SELECT hymt_translate_stream('Stone type', 'en', 'ja') AS piece) AS s;
 
 \c :origin
 SET client_min_messages = warning;

@@ -4,9 +4,6 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS hymt;
 \set VERBOSITY sqlstate
 
-SELECT hymt_translate_stream('a', 'zh', 'en');
-SELECT * FROM hymt_translate_stream('a', 'zh', 'en');
-SELECT hymt_translate_json('{"a": "b"}', 'zh', 'en', ARRAY['a']);
 SELECT hymt_submit('a', 'zh', 'en');
 SELECT hymt_result(1);
 SELECT hymt_wait(1);

@@ -457,6 +457,8 @@ hymt_engine_submit(HymtEngine *engine, const HymtTranslationRequest *wanted, Hym
 		request.sampling = wanted->sampling;
 		request.stop_at_loop = true;
 		request.source_repeats = hymt_repeats_of_text(wanted->text.data, wanted->text.length);
+		request.token_taken = wanted->stream != NULL ? hymt_stream_add : NULL;
+		request.token_context = wanted->stream;
 		done = hymt_adapters_submit(engine->loaded, &request, directory, error);
 	}
 	hymt_ids_free(&prompt);

@@ -12,6 +12,7 @@
 #include "model.h"
 #include "prompts.h"
 #include "scheduler.h"
+#include "stream.h"
 #include "tokenizer.h"
 
 typedef struct HymtEngineOptions
@@ -65,7 +66,7 @@ extern void hymt_engine_close(HymtEngine *engine);
  */
 extern const HymtLanguage *hymt_engine_language(const HymtEngine *engine, const char *code, HymtError *error);
 
-/* A text to be translated. Everything in it is the caller's, and needed only during the call that takes it. */
+/* A text to be translated. Everything in it is the caller's, and apart from the stream needed only during the call. */
 typedef struct HymtTranslationRequest
 {
 	uint64_t	id;				/* comes back in the answer */
@@ -76,6 +77,7 @@ typedef struct HymtTranslationRequest
 	int			max_new;		/* 0: max(64, ratio of the target language × tokens of the text) */
 	HymtSampling sampling;		/* zeroed: the likeliest token each time */
 	const char *adapter;		/* name of one in options.adapters; NULL or empty: that of the languages */
+	HymtStream *stream;			/* gets the answer as it comes, until it was taken or cancelled; NULL: not wanted */
 } HymtTranslationRequest;
 
 /*

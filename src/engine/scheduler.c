@@ -485,6 +485,8 @@ take_sample(HymtScheduler *scheduler, const HymtSample *sample, const HymtSample
 	{
 		hymt_sequence_take_token(sequence, token);
 		scheduler->stats.output_tokens++;
+		if (sequence->token_taken != NULL && !sequence->cancelled)
+			sequence->token_taken(sequence->token_context, token);
 	}
 }
 

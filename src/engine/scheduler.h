@@ -38,6 +38,12 @@ typedef struct HymtSequenceRequest
 	 */
 	void		(*release_adapter) (void *context, int32_t adapter);
 	void	   *release_context;
+	/*
+	 * Called with each token of the answer, once and in order, the one that ends it included. Not any more after
+	 * hymt_scheduler_cancel(). May be NULL. It must not call the scheduler.
+	 */
+	void		(*token_taken) (void *context, int32_t token);
+	void	   *token_context;
 } HymtSequenceRequest;
 
 /* A finished request. Pointers are valid until the next call into the scheduler. */

@@ -159,6 +159,8 @@ hymt_sequence_new(const HymtSequenceRequest *request, int vocab)
 	sequence->adapter = request->adapter;
 	sequence->release_adapter = request->adapter != 0 ? request->release_adapter : NULL;
 	sequence->release_context = request->release_context;
+	sequence->token_taken = request->token_taken;
+	sequence->token_context = request->token_context;
 	return sequence;
 }
 

@@ -21,6 +21,8 @@ typedef struct HymtSequence
 	int32_t		adapter;		/* 0: none */
 	void		(*release_adapter) (void *context, int32_t adapter);	/* NULL: has been called, or there is none */
 	void	   *release_context;
+	void		(*token_taken) (void *context, int32_t token);	/* NULL: nobody wants to know */
+	void	   *token_context;
 	int32_t    *tokens;			/* [prompt_count + max_new]: the prompt, then the answer */
 	int32_t		prompt_count;
 	int32_t		max_new;

@@ -67,6 +67,7 @@ typedef struct Pending
 	uint64_t	generation;
 	uint32_t	slot;
 	uint32_t	bytes;			/* of its text: a measure of what it costs to keep */
+	HymtStream *stream;			/* of one whose answer is wanted in pieces; else NULL */
 } Pending;
 
 typedef struct Serve
@@ -78,6 +79,8 @@ typedef struct Serve
 	Pending		pending[PENDING_MAX];
 	int			pending_count;
 	size_t		pending_bytes;
+	Pending    *streaming[PENDING_MAX]; /* those of them that have a stream */
+	int			streaming_count;
 	uint64_t	last_id;
 	int64_t		last_beat;		/* milliseconds */
 	int64_t		take_until;		/* milliseconds; then this turn of the loop takes no more frames */
@@ -316,6 +319,26 @@ put_result(Serve *serve, const Pending *pending, const HymtTranslation *translat
 	put_frame(serve, HYMT_FRAME_RESULT, &result, sizeof(result), &text, 1);
 }
 
+/*
+ * What requests that want pieces have got in this step. To a worker that does not read nothing is sent: it gets more at a
+ * time later, or all with the answer.
+ */
+static void
+put_pieces(Serve *serve)
+{
+	for (int i = 0; i < serve->streaming_count && hymt_bytes_length(&serve->out) <= READ_BYTES; i++)
+	{
+		const Pending *pending = serve->streaming[i];
+		HymtPart	text;
+		HymtPieceFrame piece = {.generation = pending->generation, .slot = pending->slot};
+
+		text.data = hymt_stream_take(pending->stream, &text.length);
+		piece.text_length = (uint32_t) text.length;
+		if (text.length > 0)
+			put_frame(serve, HYMT_FRAME_PIECE, &piece, sizeof(piece), &text, 1);
+	}
+}
+
 static void
 put_heartbeat(Serve *serve)
 {
@@ -372,8 +395,22 @@ next_id(Serve *serve)
 }
 
 static void
+end_stream(Serve *serve, Pending *pending)
+{
+	int			i = 0;
+
+	if (pending->stream == NULL)
+		return;
+	while (serve->streaming[i] != pending)
+		i++;
+	serve->streaming[i] = serve->streaming[--serve->streaming_count];
+	hymt_stream_close(pending->stream);
+}
+
+static void
 forget(Serve *serve, Pending *pending)
 {
+	end_stream(serve, pending);
 	serve->pending_count--;
 	serve->pending_bytes -= pending->bytes;
 	memset(pending, 0, sizeof(*pending));
@@ -402,6 +439,8 @@ take_request(Serve *serve, const HymtFrame *frame)
 		.text = {text.data, text.length},
 		.context = {context.length > 0 ? context.data : NULL, context.length},
 		.max_new = request.max_new_tokens > INT32_MAX ? INT32_MAX : (int) request.max_new_tokens,
+		/* Without memory for it there are no pieces, but the answer. */
+		.stream = (request.flags & HYMT_REQUEST_STREAM) != 0 ? hymt_stream_open(serve->engine.tokenizer) : NULL,
 		.sampling = {
 			.temperature = request.draw.temperature,
 			.top_p = request.draw.top_p,
@@ -411,6 +450,7 @@ take_request(Serve *serve, const HymtFrame *frame)
 	};
 	if (!hymt_engine_submit(&serve->engine, &wanted, &error))
 	{
+		hymt_stream_close(wanted.stream);
 		put_failure(serve, request.generation, request.slot, error.failure, HYMT_FINISH_NONE, error.message);
 		return;
 	}
@@ -419,6 +459,9 @@ take_request(Serve *serve, const HymtFrame *frame)
 	pending->generation = request.generation;
 	pending->slot = request.slot;
 	pending->bytes = (uint32_t) (context.length + text.length);
+	pending->stream = wanted.stream;
+	if (wanted.stream != NULL)
+		serve->streaming[serve->streaming_count++] = pending;
 	serve->pending_count++;
 	serve->pending_bytes += pending->bytes;
 }
@@ -576,6 +619,7 @@ converse(Serve *serve)
 		take_frames(serve);		/* those that had to wait for room, or for this turn */
 		busy = hymt_adapters_run(serve->engine.loaded, false);
 		give_answers(serve);
+		put_pieces(serve);		/* of those that have no answer yet */
 		if (now_ms() - serve->last_beat >= beat_interval(serve, busy))
 			put_heartbeat(serve);
 		flush_output(serve);

@@ -47,6 +47,7 @@ extern void hymt_define_settings(void);
 #define ERRCODE_HYMT_VERSION_SKEW		MAKE_SQLSTATE('M','T','0','0','6')	/* engine, library and shared memory differ: restart */
 #define ERRCODE_HYMT_MODEL_LANGUAGE		MAKE_SQLSTATE('M','T','0','0','7')	/* the loaded model does not know the language */
 #define ERRCODE_HYMT_ADAPTER			MAKE_SQLSTATE('M','T','0','0','8')	/* the adapter is missing, broken or does not fit */
+#define ERRCODE_HYMT_STREAM_CHANGED		MAKE_SQLSTATE('M','T','0','0','9')	/* begun anew, an answer differs from what was given of it */
 
 /*
  * Reasons name files of the server, as hymt.engine and hymt.model do: they are for those who may see such settings.

@@ -98,6 +98,9 @@ decode(HymtLink *link, HymtMessage *message)
 		case HYMT_FRAME_FAILURE:
 			return link->ready && hymt_decode_failure(frame, &message->as.failure, &message->text) &&
 				is_utf8(message->text);
+		case HYMT_FRAME_PIECE:
+			return link->ready && hymt_decode_piece(frame, &message->as.piece, &message->text) &&
+				is_utf8(message->text);
 		case HYMT_FRAME_HEARTBEAT:
 			return hymt_decode_heartbeat(frame, &message->as.heartbeat);
 		default:
@@ -147,7 +150,8 @@ hymt_link_request(HymtLink *link, const HymtClaim *claim)
 		.max_new_tokens = (uint32_t) claim->max_new_tokens,
 		.context_length = (uint32_t) claim->context_length,
 		.draw = claim->draw,
-		.text_length = (uint32_t) claim->text_length
+		.text_length = (uint32_t) claim->text_length,
+		.flags = claim->stream ? HYMT_REQUEST_STREAM : 0
 	};
 	HymtPart	parts[] = {{claim->context, claim->context_length}, {claim->text, claim->text_length}};
 

@@ -34,8 +34,9 @@ typedef struct HymtMessage
 		HymtResult	result;
 		HymtFailureFrame failure;
 		HymtHeartbeat heartbeat;
+		HymtPieceFrame piece;
 	}			as;
-	HymtPart	text;			/* version, phase, message or translation */
+	HymtPart	text;			/* version, phase, message, translation or a piece of one */
 	HymtReadyParts ready_parts;
 } HymtMessage;
 

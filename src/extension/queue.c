@@ -42,7 +42,7 @@ struct HymtRequestHandle
 	TimestampTz submitted;		/* before waiting for a slot */
 	int			waiting_role;	/* entry in which it is counted as waiting; -1: none */
 	bool		counted;		/* as a request, for hymt_stat */
-	HymtRequestHandle **place;	/* of one that is read ahead: becomes NULL with its release; else NULL */
+	HymtRequestHandle **place;	/* of one that is read ahead or gives a stream: becomes NULL with its release; else NULL */
 	HymtStatFailure failure;	/* that its session raises; else CANCELLED, which is how it ends unless answered */
 };
 
@@ -68,7 +68,7 @@ typedef struct Service
 } Service;
 
 static dlist_head requests = DLIST_STATIC_INIT(requests);
-static int	ahead_held = 0;		/* those of them that are read ahead */
+static int	ahead_held = 0;		/* those of them that have a place: that are read ahead or give a stream */
 
 /* --- leaving ------------------------------------------------------------------------------------------------------ */
 
@@ -492,8 +492,8 @@ is_too_long(Size length)
 	return length > HYMT_FRAME_MAX_BODY || hymt_text_cost(length) > length_limit();
 }
 
-static void
-check_length(const HymtRequestSpec *spec)
+void
+hymt_request_check_length(const HymtRequestSpec *spec)
 {
 	Size		length = length_of(spec);
 	Size		limit = length_limit();
@@ -517,7 +517,8 @@ typedef struct Attempt
 	const HymtRequestSpec *spec;
 	uint64		hash;
 	bool		holds;			/* the caller holds a request already, or would rather do without than wait */
-	bool		ahead;
+	bool		ahead;			/* of HYMT_CLASS_AHEAD */
+	Size		window;			/* gives a stream; else 0 */
 	HymtAdmission admission;
 	ConditionVariable *freed;	/* when not admitted: to wait on before the next attempt */
 	bool		alone;			/* nobody else uses queue memory */
@@ -530,6 +531,20 @@ class_of(const Attempt *attempt)
 	if (attempt->ahead)
 		return HYMT_CLASS_AHEAD;
 	return attempt->spec->bulk ? HYMT_CLASS_BULK : HYMT_CLASS_SINGLE;
+}
+
+/* What it takes of the area. */
+static Size
+cost_of(const Attempt *attempt)
+{
+	return hymt_text_cost(length_of(attempt->spec) + attempt->window);
+}
+
+/* Under the lock: the request that this one may follow. Pieces come to leaders only, so a stream follows none. */
+static HymtSlot *
+find_leader(const Attempt *attempt)
+{
+	return attempt->window > 0 ? NULL : hymt_flight_find(attempt->spec, attempt->hash);
 }
 
 static void
@@ -565,6 +580,10 @@ occupy(HymtRequestHandle *request, const Attempt *attempt, int role, Size bytes,
 
 	fill_slot(slot, attempt->spec);
 	slot->hash = attempt->hash;
+	slot->window = attempt->window;
+	/* Its session waits for it at once. */
+	if (attempt->window > 0 && !attempt->spec->bulk)
+		slot->queue_class = HYMT_CLASS_SINGLE;
 	slot->asked = request->submitted;
 	hymt_slot_set_bytes(slot, bytes);
 	request->slot = slot;
@@ -585,7 +604,7 @@ static void
 reserve(HymtRequestHandle *request, Attempt *attempt)
 {
 	HymtClass	class = class_of(attempt);
-	Size		bytes = hymt_text_cost(length_of(attempt->spec));
+	Size		bytes = cost_of(attempt);
 	HymtSlot   *leader;
 	bool		waits;
 	int			role;
@@ -595,7 +614,7 @@ reserve(HymtRequestHandle *request, Attempt *attempt)
 	if (!attempt->holds)
 		count_request(request);
 	attempt->alone = hymt_shared->bytes_used == 0;
-	leader = hymt_flight_find(attempt->spec, attempt->hash);
+	leader = find_leader(attempt);
 	if (leader != NULL)
 		bytes = 0;
 	role = hymt_role_find(GetUserId());
@@ -622,7 +641,7 @@ copy_text(HymtRequestHandle *request, const Attempt *attempt)
 	int			charged_role;
 
 	slot->text = hymt_text_allocate(attempt->spec->context, attempt->spec->context_length, attempt->spec->text,
-									attempt->spec->text_length);
+									attempt->spec->text_length, attempt->window);
 	if (DsaPointerIsValid(slot->text))
 	{
 		slot->text_offset = (char *) dsa_get_address(hymt_area(), slot->text) - (char *) hymt_shared;
@@ -655,7 +674,7 @@ enqueue(HymtRequestHandle *request, const Attempt *attempt)
 	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
 	slot->submitted = now;
 	count_request(request);
-	leader = hymt_flight_find(attempt->spec, attempt->hash);
+	leader = find_leader(attempt);
 	if (leader != NULL)
 	{
 		texts.text = slot->text;
@@ -703,7 +722,7 @@ hymt_request_submit(const HymtRequestSpec *spec)
 	Patience	patience = {.requests = &request, .count = 1};
 
 	hymt_check_preloaded();
-	check_length(spec);
+	hymt_request_check_length(spec);
 	attempt.hash = hymt_flight_hash(spec);
 	request = new_request();
 	patience.started = request->submitted;
@@ -730,7 +749,7 @@ hymt_request_try_submit(const HymtRequestSpec *spec)
 	Attempt		attempt = {.spec = spec, .holds = true};
 
 	hymt_check_preloaded();
-	check_length(spec);
+	hymt_request_check_length(spec);
 	attempt.hash = hymt_flight_hash(spec);
 	request = new_request();
 	if (try_submit(request, &attempt))
@@ -739,13 +758,13 @@ hymt_request_try_submit(const HymtRequestSpec *spec)
 	return NULL;
 }
 
-bool
-hymt_request_submit_ahead(const HymtRequestSpec *spec, HymtRequestHandle **place)
+static bool
+submit_to_place(const HymtRequestSpec *spec, Size window, HymtRequestHandle **place)
 {
 	HymtRequestHandle *request;
-	Attempt		attempt = {.spec = spec, .holds = true, .ahead = true};
+	Attempt		attempt = {.spec = spec, .holds = true, .ahead = true, .window = window};
 
-	if (is_too_long(length_of(spec)))
+	if (is_too_long(length_of(spec) + window))
 		return false;
 	attempt.hash = hymt_flight_hash(spec);
 	request = new_request();
@@ -758,6 +777,19 @@ hymt_request_submit_ahead(const HymtRequestSpec *spec, HymtRequestHandle **place
 	*place = request;
 	ahead_held++;
 	return true;
+}
+
+bool
+hymt_request_submit_ahead(const HymtRequestSpec *spec, HymtRequestHandle **place)
+{
+	return submit_to_place(spec, 0, place);
+}
+
+bool
+hymt_request_submit_stream(const HymtRequestSpec *spec, HymtRequestHandle **place)
+{
+	hymt_check_preloaded();
+	return submit_to_place(spec, hymt_stream_window(spec), place);
 }
 
 /* --- the answer --------------------------------------------------------------------------------------------------- */
@@ -780,7 +812,14 @@ is_answered(const HymtRequestHandle *request)
 	return state == HYMT_SLOT_DONE || state == HYMT_SLOT_FAILED;
 }
 
-/* The first answered one, or -1; and whether the oldest was begun. */
+/* Under the lock. */
+static bool
+has_news(const HymtRequestHandle *request)
+{
+	return is_answered(request) || request->slot->pieces_length > 0;
+}
+
+/* The first one with an answer or a piece of it, or -1; and whether the oldest was begun. */
 static int
 look_at_requests(HymtRequestHandle *const *handles, int count, bool *begun, Service *service)
 {
@@ -790,7 +829,7 @@ look_at_requests(HymtRequestHandle *const *handles, int count, bool *begun, Serv
 	*begun = is_begun(handles[0]);
 	for (int i = 0; i < Min(count, HYMT_WAIT_ANY_LOOKS) && answered < 0; i++)
 	{
-		if (is_answered(handles[i]))
+		if (has_news(handles[i]))
 			answered = i;
 	}
 	look_at_devices(service);
@@ -899,6 +938,27 @@ hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome)
 	take_outcome(request, outcome);
 	hymt_request_release(request);
 	raise_service_failure(outcome, service.next_attempt_at);
+}
+
+bool
+hymt_request_wait_piece(HymtRequestHandle *request, StringInfo piece, int *attempt)
+{
+	Service		service;
+	Size		length = 0;
+
+	/* As in hymt_request_collect(). */
+	request->submitted = GetCurrentTimestamp();
+	enlargeStringInfo(piece, (int) request->slot->window);
+	while (length == 0)
+	{
+		(void) wait_any(&request, 1, &service);
+		if (hymt_request_is_answered(request))
+			return false;
+		length = hymt_stream_take(request->slot, piece->data + piece->len, attempt);
+	}
+	piece->len += (int) length;
+	piece->data[piece->len] = '\0';
+	return true;
 }
 
 /* Whether it says something about the text: others of the service, or of the room that answers find, do not. */

@@ -34,6 +34,7 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
+#include "lib/stringinfo.h"
 #include "storage/condition_variable.h"
 #include "storage/lwlock.h"
 #include "utils/dsa.h"
@@ -60,8 +61,8 @@ typedef enum HymtSlotState
 } HymtSlotState;
 
 /*
- * Single requests go before bulk ones. Those that are read ahead are queued as bulk ones, but have limits of their own,
- * as their sessions may leave the answers lying for hours.
+ * Single requests go before bulk ones. Those that are read ahead are queued as bulk ones and those that give a stream as
+ * single ones, but both have limits of their own, as their sessions may leave the answers lying for hours.
  */
 typedef enum HymtClass
 {
@@ -121,6 +122,12 @@ typedef struct HymtSlot
 	Size		text_offset;	/* of them from the start of HymtShared; valid while they are there */
 	Size		context_length;
 	Size		text_length;
+
+	/* its stream, see queue_stream.c */
+	Size		window;			/* bytes for pieces of the answer, behind the text; 0: none are wanted */
+	Size		pieces_length;	/* in the window: not taken by the owner yet. 0 when the text is gone */
+	bool		pieces_lost;	/* one found no room: no more of them in this attempt */
+	int			attempts;		/* claims: each begins the answer anew */
 
 	/* what became of it */
 	char		model[HYMT_NAME_MAX];	/* of the engine that has or answered it; empty: none */
@@ -274,6 +281,9 @@ typedef struct HymtRequestSpec
 	Size		text_length;
 } HymtRequestSpec;
 
+/* Raises 54000 for a text that is too long for the queue, as submitting it does. Needs the shared memory. */
+extern void hymt_request_check_length(const HymtRequestSpec *spec);
+
 /*
  * Takes a slot (waiting for one, interruptibly, at most hymt.queue_timeout), copies the text, queues the request. For
  * callers that hold no other request: who waits for a slot while holding one may wait for himself.
@@ -308,6 +318,19 @@ extern void hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome);
  */
 extern bool hymt_request_submit_ahead(const HymtRequestSpec *spec, HymtRequestHandle **place);
 extern bool hymt_request_is_answered(const HymtRequestHandle *request);
+
+/*
+ * Asks for a translation that is wanted in pieces as they come, as a request of its own that nobody waits for yet: with the
+ * same limits, and the same meaning of false and of *place.
+ */
+extern bool hymt_request_submit_stream(const HymtRequestSpec *spec, HymtRequestHandle **place);
+
+/*
+ * Waits as hymt_request_wait() until there is more of the translation, appends it to *piece, whole characters, and returns
+ * true. When *attempt is another one than the last time, this is from the beginning of the translation again. False: the
+ * answer is there, which hymt_request_wait() gives at once.
+ */
+extern bool hymt_request_wait_piece(HymtRequestHandle *request, StringInfo piece, int *attempt);
 
 /*
  * The session has come to the point where it needs the answer: waits as hymt_request_wait(), but from now on, and unless
@@ -350,6 +373,7 @@ typedef struct HymtClaim
 	Size		context_length;
 	const char *text;			/* the same */
 	Size		text_length;
+	bool		stream;			/* pieces of the answer are wanted */
 } HymtClaim;
 
 /*
@@ -368,6 +392,12 @@ extern void hymt_queue_answer(int device, int slot, uint64 generation, const cha
 							  HymtFinish finish, int input_tokens, int output_tokens);
 extern void hymt_queue_fail(int device, int slot, uint64 generation, HymtFailure failure, int sqlstate,
 							HymtFinish finish, const char *message, Size length);
+
+/*
+ * More of an answer to come, for a claimed request that wants it; is dropped like an answer. It follows what was given of
+ * the answer since the claim.
+ */
+extern void hymt_queue_piece(int device, int slot, uint64 generation, const char *text, Size length);
 
 /*
  * Put a claimed request back to the queue, before younger ones, or free it if it was abandoned. suspect: its engine

@@ -4,6 +4,7 @@
  *      queue_slots.c       free list, occupied slots and what they are charged, texts
  *      queue_policy.c      who may occupy a slot, who is served next
  *      queue_flights.c     equal requests
+ *      queue_stream.c      answers in pieces
  */
 #ifndef HYMT_QUEUE_INTERNAL_H
 #define HYMT_QUEUE_INTERNAL_H
@@ -20,8 +21,8 @@ typedef struct HymtTexts
 /* What a text of this length takes of queue memory, and how much is allocated for it. */
 extern Size hymt_text_cost(Size length);
 
-/* Allocates and fills; InvalidDsaPointer when the area has no room. Not under the lock. */
-extern dsa_pointer hymt_text_allocate(const char *context, Size context_length, const char *text, Size length);
+/* Allocates and fills, with so much room behind; InvalidDsaPointer when the area has none. Not under the lock. */
+extern dsa_pointer hymt_text_allocate(const char *context, Size context_length, const char *text, Size length, Size room);
 extern void hymt_texts_free(const HymtTexts *texts);
 
 /* Whoever waits for a slot or for memory. charged_role: of the slot that became free, or -1. Not under the lock. */
@@ -96,6 +97,21 @@ extern void hymt_flight_leave(HymtSlot *slot, HymtTexts *texts, int *worker);
  * many there were.
  */
 extern int	hymt_flight_land(HymtSlot *leader, TimestampTz now, int *procnos, int most);
+
+/* --- streams ----------------------------------------------------------------------------------------------------- */
+
+/* How large the window of a request has to be. */
+extern Size hymt_stream_window(const HymtRequestSpec *spec);
+extern void hymt_stream_begin(HymtSlot *slot);	/* it was claimed. Under the lock, exclusively */
+
+/*
+ * A piece for a claimed slot. True when the owner has to be told: it has seen an empty window, and may be waiting. Under the
+ * lock, exclusively.
+ */
+extern bool hymt_stream_append(HymtSlot *slot, const char *text, Size length);
+
+/* Empties the window of an own request into a buffer of its size; how much that was, and of which attempt. Takes the lock. */
+extern Size hymt_stream_take(HymtSlot *slot, char *to, int *attempt);
 
 static inline int
 hymt_slot_number(const HymtSlot *slot)

@@ -13,10 +13,10 @@
  * whoever came first would otherwise refill every slot that becomes free. For the same reason those who hold a request
  * take no further slot while somebody waits for his first.
  *
- * What is read ahead has room of its own: half of what bulk requests may have, and whatever it holds there, none of it is
- * missing to the others in the end, because a session can keep answers for as long as its cursor is open. A session gets
- * no more of it than is left to all others, so that the next session that comes finds some. Of what a role may have
- * (hymt.max_requests_per_role) it is half as well.
+ * What is read ahead, or as a stream, has room of its own: half of what bulk requests may have, and whatever it holds there,
+ * none of it is missing to the others in the end, because a session can keep answers for as long as its cursor is open. A
+ * session gets no more of it than is left to all others, so that the next session that comes finds some. Of what a role may
+ * have (hymt.max_requests_per_role) it is half as well.
  */
 #include "hymt.h"
 #include "queue_internal.h"

@@ -30,9 +30,9 @@ hymt_text_cost(Size length)
 }
 
 dsa_pointer
-hymt_text_allocate(const char *context, Size context_length, const char *text, Size length)
+hymt_text_allocate(const char *context, Size context_length, const char *text, Size length, Size room)
 {
-	dsa_pointer place = dsa_allocate_extended(hymt_area(), hymt_text_cost(context_length + length),
+	dsa_pointer place = dsa_allocate_extended(hymt_area(), hymt_text_cost(context_length + length + room),
 											  DSA_ALLOC_NO_OOM | DSA_ALLOC_HUGE);
 	char	   *to;
 
@@ -133,6 +133,10 @@ hymt_slot_take(int role, HymtClass asked_class)
 	slot->output_tokens = 0;
 	slot->context_length = 0;
 	slot->text_length = 0;
+	slot->window = 0;
+	slot->pieces_length = 0;
+	slot->pieces_lost = false;
+	slot->attempts = 0;
 	slot->result_length = 0;
 	slot->device = -1;
 	return slot;

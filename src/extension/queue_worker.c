@@ -69,6 +69,7 @@ hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *cl
 		if (device < HYMT_MAX_DEVICES)
 			memcpy(slot->model, hymt_shared->device[device].model, HYMT_NAME_MAX);
 		hymt_stat_claimed(slot, now);
+		hymt_stream_begin(slot);
 		claim->slot = hymt_slot_number(slot);
 		claim->generation = slot->generation;
 		claim->suspect = slot->suspect;
@@ -79,6 +80,7 @@ hymt_queue_claim(int device, bool suspects_only, int64 head_start, HymtClaim *cl
 		claim->context_length = slot->context_length;
 		claim->draw = slot->draw;
 		claim->text_length = slot->text_length;
+		claim->stream = slot->window > 0;
 		text = slot->text;
 	}
 	LWLockRelease(hymt_shared->lock);
@@ -131,6 +133,7 @@ begin_answer(HymtSlot *slot, int device, uint64 generation, Size cost, bool *res
 		hymt_flight_end(slot);
 		texts.text = slot->text;
 		slot->text = InvalidDsaPointer;
+		slot->pieces_length = 0;
 		hymt_slot_set_bytes(slot, 0);
 		*reserved = hymt_shared->bytes_used + cost <= hymt_shared->bytes_limit;
 		if (*reserved)
@@ -206,7 +209,7 @@ give_answer(int device, int number, uint64 generation, Answer *answer, const cha
 	if (slot == NULL || !begin_answer(slot, device, generation, hymt_text_cost(length), &reserved))
 		return;
 	if (reserved)
-		result = hymt_text_allocate(NULL, 0, text, length);
+		result = hymt_text_allocate(NULL, 0, text, length, 0);
 	/* A failure can do without its message, a translation cannot do without its text. */
 	if (!DsaPointerIsValid(result) && answer->state == HYMT_SLOT_DONE)
 	{
@@ -232,6 +235,21 @@ hymt_queue_fail(int device, int slot, uint64 generation, HymtFailure failure, in
 	Answer		answer = {HYMT_SLOT_FAILED, failure, sqlstate, finish, 0, 0, false};
 
 	give_answer(device, slot, generation, &answer, message, length);
+}
+
+void
+hymt_queue_piece(int device, int number, uint64 generation, const char *text, Size length)
+{
+	HymtSlot   *slot = slot_at(number);
+	int			owner = -1;
+
+	if (slot == NULL)
+		return;
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	if (claimed_by(slot, device, generation) && hymt_stream_append(slot, text, length))
+		owner = slot->owner_procno;
+	LWLockRelease(hymt_shared->lock);
+	hymt_wake(owner);
 }
 
 /* Under the lock: a claimed request that this worker cannot answer any more. */

@@ -475,8 +475,8 @@ fallback(text *source, HymtOnError on_error, HymtReport *report)
 	return on_error == HYMT_ON_ERROR_SOURCE ? source : NULL;
 }
 
-static void
-raise_unconvertible(uint32 character)
+void
+hymt_raise_unconvertible(uint32 character)
 {
 	if (character == 0)
 		ereport(ERROR,
@@ -509,7 +509,7 @@ hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_er
 	if (result == NULL)
 	{
 		if (on_error == HYMT_ON_ERROR_RAISE)
-			raise_unconvertible(character);
+			hymt_raise_unconvertible(character);
 		return fallback(source, on_error, report);
 	}
 	report->status = "translated";

@@ -34,6 +34,7 @@ typedef struct HymtFlight
 	uint64		generation;		/* of the last request sent; 0: none */
 	bool		in_flight;		/* and not yet answered or cancelled */
 	bool		suspect;
+	bool		stream;			/* pieces of its answer may come */
 } HymtFlight;
 
 typedef enum HymtEngineRole
@@ -180,6 +181,9 @@ typedef enum HymtMatch
 
 /* To which request an answer, or a failure, belongs; one in flight is so no longer afterwards. */
 extern HymtMatch hymt_worker_land(HymtEngine *engine, uint32 slot, uint64 generation, bool failed);
+
+/* The same for a piece of an answer. */
+extern HymtMatch hymt_worker_match_piece(HymtEngine *engine, uint32 slot, uint64 generation);
 extern void hymt_worker_note_progress(HymtEngine *engine);
 
 /* --- worker_pace.c ----------------------------------------------------------------------------------------------- */

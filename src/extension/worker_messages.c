@@ -168,6 +168,26 @@ handle_failure(HymtEngine *engine, const HymtMessage *message)
 	note_answered(engine);
 }
 
+static void
+handle_piece(HymtEngine *engine, const HymtMessage *message)
+{
+	const HymtPieceFrame *piece = &message->as.piece;
+
+	switch (hymt_worker_match_piece(engine, piece->slot, piece->generation))
+	{
+		case HYMT_MATCH_IN_FLIGHT:
+			hymt_worker_note_progress(engine);
+			hymt_queue_piece(hymt_worker->device, (int) piece->slot, piece->generation, message->text.data,
+							 message->text.length);
+			break;
+		case HYMT_MATCH_LATE:
+			break;				/* it was on its way when the request was cancelled */
+		default:
+			hymt_worker_end_conversation(engine, ENDING_GARBAGE);
+			break;
+	}
+}
+
 /* What a counter of the engine has grown by. */
 static uint64
 growth(uint64 now, uint64 before)
@@ -228,6 +248,9 @@ handle_message(HymtEngine *engine, const HymtMessage *message)
 			break;
 		case HYMT_FRAME_HEARTBEAT:
 			handle_heartbeat(engine, message);
+			break;
+		case HYMT_FRAME_PIECE:
+			handle_piece(engine, message);
 			break;
 		default:
 			Assert(false);		/* the link lets nothing else through */

@@ -64,6 +64,7 @@ send_request(HymtEngine *engine, const HymtClaim *claim)
 	flight->generation = claim->generation;
 	flight->in_flight = true;
 	flight->suspect = claim->suspect;
+	flight->stream = claim->stream;
 	engine->alone = claim->suspect;
 }
 
@@ -195,22 +196,42 @@ hymt_worker_recall_requests(HymtEngine *engine, HymtEnding ending)
 	Assert(engine->in_flight == 0);
 }
 
-HymtMatch
-hymt_worker_land(HymtEngine *engine, uint32 slot, uint64 generation, bool failed)
+/* Of a request that is not the worker's own question. */
+static HymtMatch
+match(const HymtEngine *engine, uint32 slot, uint64 generation)
 {
-	HymtFlight *flight;
+	const HymtFlight *flight;
 
-	if (slot == (uint32) hymt_shared->slot_count)
-		return hymt_worker_land_probe(engine, generation, failed);
-	if (slot > (uint32) hymt_shared->slot_count)
+	if (slot >= (uint32) hymt_shared->slot_count)
 		return HYMT_MATCH_NEVER;
 	flight = &engine->flights[slot];
 	if (generation > flight->generation || generation == 0)
 		return HYMT_MATCH_NEVER;
-	if (!flight->in_flight || flight->generation != generation)
-		return HYMT_MATCH_LATE;
-	land(engine, flight);
-	return HYMT_MATCH_IN_FLIGHT;
+	return flight->in_flight && flight->generation == generation ? HYMT_MATCH_IN_FLIGHT : HYMT_MATCH_LATE;
+}
+
+HymtMatch
+hymt_worker_land(HymtEngine *engine, uint32 slot, uint64 generation, bool failed)
+{
+	HymtMatch	found;
+
+	if (slot == (uint32) hymt_shared->slot_count)
+		return hymt_worker_land_probe(engine, generation, failed);
+	found = match(engine, slot, generation);
+	if (found == HYMT_MATCH_IN_FLIGHT)
+		land(engine, &engine->flights[slot]);
+	return found;
+}
+
+HymtMatch
+hymt_worker_match_piece(HymtEngine *engine, uint32 slot, uint64 generation)
+{
+	HymtMatch	found = match(engine, slot, generation);
+
+	/* Nobody asked for it. */
+	if (found == HYMT_MATCH_IN_FLIGHT && !engine->flights[slot].stream)
+		return HYMT_MATCH_NEVER;
+	return found;
 }
 
 /* --- other devices ------------------------------------------------------------------------------------------------ */

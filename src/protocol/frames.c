@@ -96,7 +96,7 @@ hymt_bytes_free(HymtBytes *bytes)
 static bool
 known_type(uint32_t type)
 {
-	return (type >= HYMT_FRAME_HELLO && type <= HYMT_FRAME_HEARTBEAT) ||
+	return (type >= HYMT_FRAME_HELLO && type <= HYMT_FRAME_PIECE) ||
 		type == HYMT_FRAME_REQUEST || type == HYMT_FRAME_CANCEL;
 }
 
@@ -289,7 +289,7 @@ hymt_decode_request(const HymtFrame *frame, HymtRequest *fixed, HymtPart *contex
 
 	return take_fixed(frame, HYMT_FRAME_REQUEST, fixed, sizeof(*fixed)) &&
 		language_array_ok(fixed->source_lang) && language_array_ok(fixed->target_lang) && draw_ok(&fixed->draw) &&
-		name_array_ok(fixed->adapter, sizeof(fixed->adapter)) &&
+		name_array_ok(fixed->adapter, sizeof(fixed->adapter)) && (fixed->flags & ~HYMT_REQUEST_FLAGS) == 0 &&
 		take_parts(frame, sizeof(*fixed), list, (const uint32_t[]) {fixed->context_length, fixed->text_length}, 2);
 }
 
@@ -338,4 +338,11 @@ hymt_decode_heartbeat(const HymtFrame *frame, HymtHeartbeat *fixed)
 	return take_fixed(frame, HYMT_FRAME_HEARTBEAT, fixed, sizeof(*fixed)) && frame->body_length == sizeof(*fixed) &&
 		fixed->steps <= INT64_MAX && fixed->sequence_steps <= INT64_MAX && fixed->degraded_steps <= INT64_MAX &&
 		fixed->reused_tokens <= INT64_MAX && fixed->preemptions <= INT64_MAX;
+}
+
+bool
+hymt_decode_piece(const HymtFrame *frame, HymtPieceFrame *fixed, HymtPart *text)
+{
+	return take_fixed(frame, HYMT_FRAME_PIECE, fixed, sizeof(*fixed)) && fixed->text_length > 0 &&
+		take_one_part(frame, sizeof(*fixed), text, fixed->text_length);
 }

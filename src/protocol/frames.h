@@ -18,6 +18,7 @@
  *                                      <-       REQUEST* (at most `credits` unanswered at any time, and one of the
  *                                                         worker's own, with which it measures the engine)
  *                                      <-       CANCEL*  (no answer is owed any more; a late one is dropped)
+ *      PIECE* (what a request that asked for it has of its answer)  ->
  *      RESULT | FAILURE (per request)  ->
  *      HEARTBEAT (now and then)        ->
  *
@@ -31,7 +32,7 @@
 #include <stdint.h>
 
 /* Raised whenever the meaning or layout of any frame changes. */
-#define HYMT_PROTOCOL_VERSION 2
+#define HYMT_PROTOCOL_VERSION 3
 
 #define HYMT_FRAME_MAGIC 0x544d5948u	/* "HYMT" in memory on little-endian machines */
 #define HYMT_FRAME_MAX_BODY (64u * 1024 * 1024)
@@ -49,6 +50,7 @@ typedef enum HymtFrameType
 	HYMT_FRAME_RESULT,
 	HYMT_FRAME_FAILURE,
 	HYMT_FRAME_HEARTBEAT,
+	HYMT_FRAME_PIECE,
 	/* worker to engine */
 	HYMT_FRAME_REQUEST = 64,
 	HYMT_FRAME_CANCEL
@@ -142,6 +144,10 @@ typedef struct HymtDraw
 
 #define HYMT_TEMPERATURE_MAX 100.0f
 
+/* Flags of a request. */
+#define HYMT_REQUEST_STREAM 1u	/* pieces of the answer are wanted as they come */
+#define HYMT_REQUEST_FLAGS HYMT_REQUEST_STREAM	/* all that there are */
+
 typedef struct HymtRequest
 {
 	uint64_t	generation;		/* of the slot; carried back in the answer */
@@ -153,6 +159,8 @@ typedef struct HymtRequest
 	uint32_t	context_length; /* UTF-8, not to be translated; 0: none */
 	uint32_t	text_length;	/* UTF-8 */
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller, NUL-padded; empty: that of the languages */
+	uint32_t	flags;			/* HYMT_REQUEST_ */
+	uint32_t	reserved;
 } HymtRequest;
 
 typedef struct HymtCancel
@@ -186,6 +194,17 @@ typedef struct HymtFailureFrame
 	uint32_t	finish;			/* HymtFinish, for HYMT_FAILURE_UNFINISHED */
 	uint32_t	message_length; /* English, never contains the text */
 } HymtFailureFrame;
+
+/*
+ * More of an answer: it follows what was sent of it before, and all of them together are the beginning of RESULT's text.
+ * Whole characters, and never none. Only for requests with HYMT_REQUEST_STREAM.
+ */
+typedef struct HymtPieceFrame
+{
+	uint64_t	generation;
+	uint32_t	slot;
+	uint32_t	text_length;	/* UTF-8 */
+} HymtPieceFrame;
 
 /* Sent at least once a second while any request is unanswered, and every few seconds when idle. */
 typedef struct HymtHeartbeat
@@ -282,5 +301,6 @@ extern bool hymt_decode_cancel(const HymtFrame *frame, HymtCancel *fixed);
 extern bool hymt_decode_result(const HymtFrame *frame, HymtResult *fixed, HymtPart *text);
 extern bool hymt_decode_failure(const HymtFrame *frame, HymtFailureFrame *fixed, HymtPart *message);
 extern bool hymt_decode_heartbeat(const HymtFrame *frame, HymtHeartbeat *fixed);
+extern bool hymt_decode_piece(const HymtFrame *frame, HymtPieceFrame *fixed, HymtPart *text);
 
 #endif							/* HYMT_FRAMES_H */

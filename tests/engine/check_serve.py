@@ -9,10 +9,10 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(__file__))
-from harness import DEMO, ENGINE, check, demo_cases, finish
+from harness import DEMO, ENGINE, check, demo_cases, finish, run
 
 MAGIC = 0x544D5948
-HELLO, LOADING, READY, REFUSED, RESULT, FAILURE, HEARTBEAT = range(1, 8)
+HELLO, LOADING, READY, REFUSED, RESULT, FAILURE, HEARTBEAT, PIECE = range(1, 9)
 REQUEST, CANCEL = 64, 65
 MODEL_MISSING, LANGUAGE, TOO_LONG, BAD_TEXT, UNFINISHED = 1, 7, 8, 9, 10
 
@@ -21,12 +21,13 @@ def frame(kind, body):
     return struct.pack("=IIII", MAGIC, kind, len(body), 0) + body
 
 
-def request(generation, slot, source, target, text, max_new=0, adapter="", context="", draw=(0, 0.0, 0.0, 0)):
+def request(generation, slot, source, target, text, max_new=0, adapter="", context="", draw=(0, 0.0, 0.0, 0), stream=False):
     """draw: seed, temperature, top_p, top_k."""
     text = text if isinstance(text, bytes) else text.encode()
     context = context if isinstance(context, bytes) else context.encode()
-    return frame(REQUEST, struct.pack("=QIIQffII16s16sII32s", generation, slot, max_new, *draw, 0, source.encode(),
-                                      target.encode(), len(context), len(text), adapter.encode()) + context + text)
+    return frame(REQUEST, struct.pack("=QIIQffII16s16sII32sII", generation, slot, max_new, *draw, 0, source.encode(),
+                                      target.encode(), len(context), len(text), adapter.encode(), int(stream), 0) +
+                 context + text)
 
 
 def cancel(generation, slot):
@@ -117,7 +118,7 @@ def check_handshake():
     engine = Engine(options=["--threads", "2"])
     kind, body = engine.read()
     version, length = struct.unpack_from("=II", body)
-    check("serve: HELLO comes first", kind == HELLO and version == 2 and len(body) == 8 + length)
+    check("serve: HELLO comes first", kind == HELLO and version == 3 and len(body) == 8 + length)
     percents = []
     while True:
         kind, body = engine.read()
@@ -372,6 +373,115 @@ def check_drawing():
     engine.close()
 
 
+def preempting():
+    """Options with so little memory for keys and values that requests lose theirs to older ones."""
+    options = ["--max-context", "512"]
+    code, out, _ = run(["inspect", "--model", DEMO, *options])
+    lines = dict(line.split(": ", 1) for line in out.decode().splitlines() if ": " in line)
+    whole = int(lines["memory in all"].split()[0])
+    size, tokens = lines["keys and values"].split(" bytes, ")
+    each = int(size) // int(tokens.split()[0])
+    return options + ["--memory", str(whole - int(size) + each * 640)]
+
+
+def check_streams():
+    """Pieces of answers add up to them, byte by byte, whatever the language and whoever else is answered."""
+    cases = plain_cases()
+    # Drawn answers have halves of characters, which stand as U+FFFD once it is sure that no other half follows.
+    wild = [case for case in cases if case["to"] in ("zh", "ja")][:60]
+    for name, options in (("", []), (", with preemption", preempting())):
+        engine = Engine(options=options)
+        engine.start()
+        asked = [(case, (0, 0.0, 0.0, 0)) for case in cases] + [(case, (seed, 2.0, 1.0, 0)) for seed, case in enumerate(wild)]
+        if options:
+            asked = asked[::3] + [(case, (seed, 2.0, 1.0, 0)) for seed in range(3, 6) for case in wild]
+        engine.socket.sendall(b"".join(request(5, i, case["from"], case["to"], case["source"], draw=draw, stream=i % 5 != 4)
+                                       for i, (case, draw) in enumerate(asked)))
+        pieces = {}
+        answers = {}
+        problem = ""
+        while len(answers) < len(asked):
+            kind, body = engine.read(60)
+            if kind == HEARTBEAT:
+                preemptions = struct.unpack("=QQQQQIIQQQ", body)[9]
+                continue
+            generation, slot = struct.unpack_from("=QI", body)
+            if kind == PIECE:
+                length = struct.unpack_from("=I", body, 12)[0]
+                if slot in answers or slot % 5 == 4 or length == 0 or length != len(body) - 16 or generation != 5:
+                    problem = problem or f"a piece out of place, for {slot}"
+                pieces.setdefault(slot, []).append(body[16:].decode())      # whole characters
+            elif kind == RESULT:
+                answers[slot] = body[96:].decode()
+            else:
+                answers[slot] = None
+        engine.close()
+        for slot, text in answers.items():
+            case, draw = asked[slot]
+            if text is not None and draw[1] == 0 and text != case["output"]:
+                problem = problem or f"{slot} has another answer"
+            if text is not None and not text.startswith("".join(pieces.get(slot, []))):
+                problem = problem or f"pieces of {slot} do not fit: {pieces[slot]} {text}"
+        several = sum(1 for slot, text in answers.items() if text is not None and len(pieces.get(slot, [])) > 1)
+        most = sum(1 for slot, text in answers.items() if slot % 5 != 4 and text is not None and len(text) > 12 and
+                   len("".join(pieces.get(slot, []))) < len(text) / 2)
+        halves = sum(1 for text in answers.values() if text is not None and "\ufffd" in text)
+        check(f"serve: the pieces of {len(pieces)} answers are their beginnings{name}",
+              not problem and several > len(asked) / 3 and most == 0 and halves > 5 and (not options or preemptions > 3),
+              f"{problem} {several} of {len(asked)}, {most} late, {halves} with halves, {preemptions} preemptions")
+
+
+def wait_for_idleness(pid):
+    """Until a process has used no processor time for a while."""
+    used = -1
+    while True:
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            now = sum(int(word) for word in file.read().rsplit(")", 1)[1].split()[11:13])
+        if now == used:
+            return
+        used = now
+        time.sleep(0.5)
+
+
+def check_streams_of_a_slow_reader():
+    """Who does not read gets no more than so many pieces, and the answers; who cancels gets none any more."""
+    engine = Engine(options=["--threads", "1"])
+    engine.start()
+    engine.read()                                       # the heartbeat that comes with READY
+    case = next(case for case in plain_cases() if len(case["output"]) > 20)
+    count = 1500
+    engine.socket.setblocking(False)
+    data = b"".join(request(1, i, case["from"], case["to"], case["source"], stream=True) for i in range(count))
+    end = time.monotonic() + 120
+    while data and time.monotonic() < end:
+        if select.select([], [engine.socket], [], 1)[1]:
+            data = data[engine.socket.send(data):]
+    engine.socket.setblocking(True)
+    wait_for_idleness(engine.process.pid)
+    pieces, results, wrong = 0, 0, ""
+    while results < count:
+        kind, body = engine.read(60)
+        pieces += kind == PIECE
+        results += kind == RESULT
+        tokens = struct.unpack_from("=I", body, 20)[0] if kind == RESULT else 0
+        if kind == RESULT and body[96:].decode() != case["output"]:
+            wrong = "another answer"
+    check(f"serve: {pieces} pieces of {count} answers for a worker that was slow",
+          not data and not wrong and pieces < count * (tokens - 2) / 2, f"{len(data)} {wrong} {tokens}")
+    engine.socket.sendall(request(2, 7, "en", "zh", "word", 400, draw=(1, 100.0, 1.0, 0), stream=True))
+    while engine.read()[0] != PIECE:
+        pass
+    engine.socket.sendall(cancel(2, 7) + request(3, 7, case["from"], case["to"], case["source"]))
+    late = 0
+    while True:
+        kind, body = engine.read()
+        if kind == RESULT:
+            break
+        late += kind == PIECE
+    check("serve: a stream that is cancelled ends", struct.unpack_from("=Q", body)[0] == 3 and late < 100, str(late))
+    engine.close()
+
+
 def check_heartbeat():
     engine = Engine()
     engine.start()
@@ -417,7 +527,9 @@ if __name__ == "__main__":
     check_parent_death()
     check_refused()
     check_drawing()
+    check_streams()
     if os.environ.get("HYMT_SANITIZED") != "1":         # thousands of answers, and a clock
         check_slow_reader()
+        check_streams_of_a_slow_reader()
         check_heartbeat()
     finish()

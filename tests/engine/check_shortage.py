@@ -64,12 +64,18 @@ def check_engine_of_worker():
         engine = check_serve.Engine()
         del os.environ["HYMT_FAIL_ALLOC"]
         engine.start()
-        engine.socket.sendall(b"".join(check_serve.request(i, i, case["from"], case["to"], case["source"])
+        engine.socket.sendall(b"".join(check_serve.request(i, i, case["from"], case["to"], case["source"], stream=i % 2 == 0)
                                        for i in range(20)))
         answered = 0
+        pieces = [""] * 20
         while True:
             kind, body = engine.read()
-            if kind == check_serve.RESULT:
+            if kind == check_serve.PIECE:
+                slot = check_serve.struct.unpack_from("=I", body, 8)[0]
+                pieces[slot] += body[16:].decode()
+                if not case["output"].startswith(pieces[slot]):
+                    problem = problem or f"other pieces: {pieces[slot]}"
+            elif kind == check_serve.RESULT:
                 answered += 1
                 if body[96:].decode() != case["output"]:
                     problem = problem or "another answer"

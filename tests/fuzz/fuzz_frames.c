@@ -20,6 +20,7 @@ typedef struct Decoded
 		HymtResult	result;
 		HymtFailureFrame failure;
 		HymtHeartbeat heartbeat;
+		HymtPieceFrame piece;
 		HymtRequest request;
 		HymtCancel	cancel;
 	}			fixed;
@@ -76,6 +77,8 @@ decode(const HymtFrame *frame, Decoded *decoded)
 			return DECODE(failure, failure, 1);
 		case HYMT_FRAME_HEARTBEAT:
 			return DECODE_FIXED(heartbeat, heartbeat);
+		case HYMT_FRAME_PIECE:
+			return DECODE(piece, piece, 1);
 		case HYMT_FRAME_REQUEST:
 			return decode_request(frame, decoded);
 		case HYMT_FRAME_CANCEL:

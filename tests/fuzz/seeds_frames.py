@@ -9,10 +9,10 @@ def frame(kind, body, magic=MAGIC, length=None, reserved=0):
 
 
 def request(context=b"", text="自行".encode(), source=b"zh", target=b"en", adapter=b"", seed=0, temperature=0.0, top_p=0.0,
-            top_k=0, lengths=None, reserved=0):
+            top_k=0, lengths=None, reserved=0, flags=0):
     lengths = lengths or (len(context), len(text))
-    return frame(64, struct.pack("=QIIQffII16s16sII32s", 9, 1, 0, seed, temperature, top_p, top_k, reserved, source,
-                                 target, *lengths, adapter) + context + text)
+    return frame(64, struct.pack("=QIIQffII16s16sII32sII", 9, 1, 0, seed, temperature, top_p, top_k, reserved, source,
+                                 target, *lengths, adapter, flags, 0) + context + text)
 
 
 def result(finish=1, tokens=10, text="译文".encode(), fingerprint=b""):
@@ -24,7 +24,7 @@ def heartbeat(steps=1, sequence_steps=5, degraded=8, reused=9, preemptions=10):
 
 
 FRAMES = {
-    "hello": frame(1, struct.pack("=II", 2, 5) + b"0.2.0"),
+    "hello": frame(1, struct.pack("=II", 3, 5) + b"0.2.0"),
     "hello other version": frame(1, struct.pack("=I", 77) + b"anything"),
     "hello short": frame(1, b"\2\0"),
     "loading": frame(2, struct.pack("=II", 50, 3) + b"abc"),
@@ -68,6 +68,8 @@ FRAMES = {
     "request top_p nan": request(temperature=1.0, top_p=float("nan")),
     "request top_k": request(temperature=1.0, top_p=1.0, top_k=1 << 31),
     "request draw reserved": request(reserved=1),
+    "request streams": request(flags=1),
+    "request flags": request(flags=2),
     "request empty": request(text=b""),
     "request no language": request(source=b"", target=b""),
     "request full language": request(source=b"x" * 16),
@@ -76,7 +78,10 @@ FRAMES = {
     "request lengths wrap": request(lengths=(0x80000000, 0x80000006)),
     "cancel": frame(65, struct.pack("=QII", 9, 1, 0)),
     "cancel long": frame(65, bytes(17)),
-    "unknown type": frame(8, b""),
+    "piece": frame(8, struct.pack("=QII", 7, 3, 3) + "自".encode()),
+    "piece empty": frame(8, struct.pack("=QII", 7, 3, 0)),
+    "piece short": frame(8, struct.pack("=QII", 7, 3, 4) + b"abc"),
+    "unknown type": frame(9, b""),
     "magic": frame(1, b"", magic=1),
     "too long": frame(64, b"", length=0x7FFFFFFF),
     "reserved": frame(64, b"", reserved=1),
@@ -85,7 +90,7 @@ FRAMES = {
 }
 SEEDS = {label: b"\xff" + data for label, data in FRAMES.items()}
 SEEDS["all, byte by byte"] = b"\0" + b"".join(
-    FRAMES[name] for name in ("hello", "loading", "ready", "request", "result", "failure", "cancel", "heartbeat", "refused"))
+    FRAMES[name] for name in ("hello", "loading", "ready", "request", "piece", "result", "failure", "cancel", "heartbeat", "refused"))
 SEEDS["all at once"] = b"\xff" + SEEDS["all, byte by byte"][1:] * 3
 SEEDS["large"] = b"\xff" + result(text=b"x" * 5000) * 2
 WORDS = ["HYMT"]

@@ -10,6 +10,11 @@
  *
  *      mock:sleep SECONDS      answer after that time
  *      mock:hold FILE          answer when FILE exists; what follows in another line says nothing
+ *      mock:stream FILE        answer with the parts of the next line, which "|" separates, one a step; all but the last one
+ *                              are sent as pieces where these are wanted, and unless FILE.mute exists. Parts that say what
+ *                              to do: "*" wait until FILE exists, "#" the process number, "%" a Chinese character, "+N" N digits, "!NAME" fail
+ *      mock:uninvited          send a piece, whether it is wanted or not
+ *      mock:afterwards         answer, and send a piece then
  *      mock:batch [N]          answer with the number of requests in the step, once that is at least N
  *      mock:late SECONDS       answer only after having been cancelled, SECONDS later
  *      mock:twice              answer twice
@@ -36,6 +41,7 @@
  *      mock:log N              N lines on stderr, and some bytes that are no text
  *      mock:closelog           close stderr, then answer
  *      mock:device             answer with the device number
+ *      mock:order              answer with the request's cap on tokens, adapter, temperature, top_k, top_p and seed
  *      mock:counters           count 3 degraded steps, 5 reused tokens and 7 preemptions
  *
  * How it starts is told by the first line of the file `fault-DEVICE`, or else `fault`, in the model directory, or else by
@@ -82,6 +88,8 @@ typedef struct Request
 	char		verb[32];		/* after "mock:"; empty: translate */
 	char	   *argument;		/* rest of the text; points into it */
 	int64_t		due;			/* ms; of sleep, late, stopreading */
+	char	   *parts;			/* of a stream: those that are left; points into the text */
+	HymtBytes	said;			/* of a stream */
 	long		arrival;		/* 1: the first of this process */
 	bool		cancelled;
 } Request;
@@ -389,6 +397,17 @@ send_result(const Request *request, const char *text)
 }
 
 static void
+send_piece(const Request *request, const char *text)
+{
+	HymtPart	parts[1] = {part(text)};
+	HymtPieceFrame piece = {
+		.generation = request->head.generation, .slot = request->head.slot, .text_length = (uint32_t) strlen(text)
+	};
+
+	send_frame(HYMT_FRAME_PIECE, &piece, sizeof(piece), parts, 1, SIZE_MAX, 0);
+}
+
+static void
 send_failure(const Request *request, HymtFailure failure)
 {
 	HymtPart	message = part("The mock engine was asked to fail.");
@@ -507,6 +526,59 @@ send_number(const Request *request, long number)
 	send_result(request, text);
 }
 
+static bool
+wants_pieces(const Request *request)
+{
+	char		mute[4096];
+
+	snprintf(mute, sizeof(mute), "%s.mute", request->argument);
+	return (request->head.flags & HYMT_REQUEST_STREAM) != 0 && access(mute, F_OK) != 0;
+}
+
+/* The next part of a stream; true with the last one. */
+static bool
+take_stream_step(Request *request)
+{
+	char	   *next = request->parts;
+	size_t		length = strcspn(next, "|");
+	bool		last = next[length] == '\0';
+	char		number[8192];
+
+	if (next[0] == '*' && access(request->argument, F_OK) != 0)
+		return false;
+	next[length] = '\0';
+	request->parts = next + length + (last ? 0 : 1);
+	if (next[0] == '!')
+	{
+		send_failure(request, failure_by_name(next + 1));
+		return true;
+	}
+	if (next[0] == '+')
+		snprintf(number, sizeof(number), "%0*d", atoi(next + 1), 0);
+	else
+		snprintf(number, sizeof(number), "%ld", (long) getpid());
+	next = next[0] == '*' ? "" : next[0] == '#' || next[0] == '+' ? number : next[0] == '%' ? "\xe8\x87\xaa" : next;
+	if (!hymt_bytes_append(&request->said, next, strlen(next)))
+		abort();
+	if (last)
+		send_result_part(request, request->said.data, request->said.end, HYMT_FINISH_STOP, SIZE_MAX, 0);
+	else if (next[0] != '\0' && wants_pieces(request))
+		send_piece(request, next);
+	return last;
+}
+
+static void
+send_order(const Request *request)
+{
+	const HymtRequest *head = &request->head;
+	char		text[256];
+
+	snprintf(text, sizeof(text), "cap %u adapter \"%.*s\" temperature %g top_k %u top_p %g seed %llu", head->max_new_tokens,
+			 HYMT_ADAPTER_NAME_MAX, head->adapter, head->draw.temperature, head->draw.top_k, head->draw.top_p,
+			 (unsigned long long) head->draw.seed);
+	send_result(request, text);
+}
+
 /* Whether a request is over in this step, of so many requests. Answers it then. */
 static bool
 take_step(Request *request, int in_step)
@@ -524,6 +596,18 @@ take_step(Request *request, int in_step)
 		if (access(request->argument, F_OK) != 0)
 			return false;
 		send_result(request, "released");
+	}
+	else if (is(request, "stream"))
+		return take_stream_step(request);
+	else if (is(request, "uninvited"))
+	{
+		send_piece(request, "for nobody");
+		send_result(request, "for somebody");
+	}
+	else if (is(request, "afterwards"))
+	{
+		send_result(request, "in time");
+		send_piece(request, "too late");
 	}
 	else if (is(request, "batch"))
 	{
@@ -557,6 +641,8 @@ take_step(Request *request, int in_step)
 		send_number(request, (long) getpid());
 	else if (is(request, "arrival"))
 		send_number(request, request->arrival);
+	else if (is(request, "order"))
+		send_order(request);
 	else if (is(request, "counters"))
 	{
 		mock.beat.degraded_steps += 3;
@@ -594,6 +680,7 @@ free_request(Request *request)
 {
 	free(request->context);
 	free(request->text);
+	hymt_bytes_free(&request->said);
 	free(request);
 }
 
@@ -644,8 +731,12 @@ parse_command(Request *request)
 	memcpy(request->verb, command, length);
 	if (command[length] == ' ')
 		request->argument = request->text + strlen("mock:") + length + 1;
-	if (is(request, "hold"))
-		request->argument[strcspn(request->argument, "\n")] = '\0';
+	if (is(request, "hold") || is(request, "stream"))
+	{
+		request->parts = request->argument + strcspn(request->argument, "\n");
+		if (*request->parts != '\0')
+			*request->parts++ = '\0';
+	}
 
 	if (is(request, "sleep"))
 		request->due = seconds_from_now(request->argument);

@@ -170,7 +170,7 @@ test_bad_headers(void **state)
 	assert_int_equal(peek_header(bad, sizeof(bad)), HYMT_FRAME_GARBAGE);
 	for (uint32_t type = 0; type < 300; type++)
 	{
-		bool		known = (type >= HYMT_FRAME_HELLO && type <= HYMT_FRAME_HEARTBEAT) ||
+		bool		known = (type >= HYMT_FRAME_HELLO && type <= HYMT_FRAME_PIECE) ||
 			type == HYMT_FRAME_REQUEST || type == HYMT_FRAME_CANCEL;
 
 		bad = good, bad.type = type;
@@ -401,6 +401,47 @@ test_language_codes(void **state)
 	hymt_bytes_free(&bytes);
 }
 
+/* Pieces have text, and requests no flags that this version does not know. */
+static void
+test_streams(void **state)
+{
+	HymtBytes	bytes = {0};
+	HymtRequest request = {.source_lang = "zh", .target_lang = "en"};
+	HymtPieceFrame piece = {.generation = 9, .slot = 3, .text_length = 6};
+	HymtPieceFrame got;
+	HymtPart	parts[1] = {part("自行")};
+	HymtPart	context;
+	HymtPart	text;
+	HymtFrame	frame;
+
+	(void) state;
+	for (int bit = -1; bit < 32; bit++)
+	{
+		request.flags = bit < 0 ? 0 : 1u << bit;
+		frame = frame_of(&bytes, HYMT_FRAME_REQUEST, &request, sizeof(request));
+		assert_int_equal(hymt_decode_request(&frame, &request, &context, &text),
+						 request.flags == 0 || request.flags == HYMT_REQUEST_STREAM);
+	}
+	hymt_bytes_free(&bytes);
+	assert_true(hymt_frame_append(&bytes, HYMT_FRAME_PIECE, &piece, sizeof(piece), parts, 1));
+	assert_int_equal(hymt_frame_peek(&bytes, &frame), HYMT_FRAME_OK);
+	assert_true(hymt_decode_piece(&frame, &got, &text));
+	assert_memory_equal(&got, &piece, sizeof(piece));
+	assert_part(text, "自行");
+
+	piece.text_length = 1;
+	frame = frame_of(&bytes, HYMT_FRAME_PIECE, &piece, sizeof(piece));
+	assert_false(hymt_decode_piece(&frame, &got, &text));
+	piece.text_length = 0;
+	frame = frame_of(&bytes, HYMT_FRAME_PIECE, &piece, sizeof(piece));
+	assert_false(hymt_decode_piece(&frame, &got, &text));
+	frame = frame_of(&bytes, HYMT_FRAME_PIECE, &piece, sizeof(piece) - 1);
+	assert_false(hymt_decode_piece(&frame, &got, &text));
+	frame = frame_of(&bytes, HYMT_FRAME_CANCEL, &piece, sizeof(piece));
+	assert_false(hymt_decode_piece(&frame, &got, &text));
+	hymt_bytes_free(&bytes);
+}
+
 static void
 test_hello_of_another_version(void **state)
 {
@@ -481,6 +522,7 @@ main(void)
 		cmocka_unit_test(test_numbers),
 		cmocka_unit_test(test_draw),
 		cmocka_unit_test(test_language_codes),
+		cmocka_unit_test(test_streams),
 		cmocka_unit_test(test_hello_of_another_version),
 		cmocka_unit_test(test_damaged_frames),
 	};

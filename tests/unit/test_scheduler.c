@@ -283,6 +283,73 @@ test_cancel(void **state)
 	fake_free(&device);
 }
 
+/* The tokens that a request was told of as they came. */
+typedef struct Told
+{
+	int32_t		tokens[64];
+	int32_t		count;
+} Told;
+
+static void
+hear(void *context, int32_t token)
+{
+	Told	   *told = context;
+
+	assert_in_range(told->count, 0, 63);
+	told->tokens[told->count++] = token;
+}
+
+/* Each token is told once, in order and in its step, also where pages run out; after a cancellation none is. */
+static void
+test_tokens_as_they_come(void **state)
+{
+	enum { COUNT = 8 };
+	static int32_t prompts[COUNT][20];
+	Told		told[COUNT] = {0};
+	HymtSequenceRequest requests[COUNT];
+	HymtDevice	device = fake_device(16, 16, 8, 64);
+	HymtScheduler *scheduler = open_scheduler(&device, NULL);
+	HymtSequenceAnswer answer;
+	HymtSchedulerStats stats;
+	int32_t		silent = 0;
+	int			answers = 0;
+
+	(void) state;
+	for (int i = 0; i < COUNT; i++)
+	{
+		requests[i] = make_request((uint64_t) i, prompts[i], 10 + i, 30);
+		requests[i].token_taken = hear;
+		requests[i].token_context = &told[i];
+		submit(scheduler, &requests[i]);
+	}
+	for (int step = 0; hymt_scheduler_run(scheduler, true); step++)
+	{
+		int32_t		sum = 0;
+
+		for (int i = 0; i < COUNT; i++)
+			sum += told[i].count;
+		hymt_scheduler_stats(scheduler, &stats);
+		/* A cancelled one takes its last token silently. */
+		assert_in_range((int32_t) stats.output_tokens - sum, 0, 1);
+		if (step != 4)
+			continue;
+		assert_true(told[1].count > 1);
+		hymt_scheduler_cancel(scheduler, 1);
+		silent = told[1].count;
+	}
+	assert_true(stats.preemptions > 0);
+	assert_int_equal(told[1].count, silent);
+	for (; hymt_scheduler_answer(scheduler, &answer); answers++)
+	{
+		check_answer(&requests[answer.id], &answer);
+		assert_int_equal(told[answer.id].count, answer.token_count);
+		assert_memory_equal(told[answer.id].tokens, answer.tokens, sizeof(int32_t) * (size_t) answer.token_count);
+	}
+	assert_int_equal(answers, COUNT - 1);
+	hymt_scheduler_close(scheduler);
+	fake_free(&device);
+}
+
 /* NaN among the logits fails its own request only, wherever in the prompt it was looked for. */
 static void
 test_nan(void **state)
@@ -483,6 +550,7 @@ main(void)
 		cmocka_unit_test(test_chunks),
 		cmocka_unit_test(test_pages_in_order),
 		cmocka_unit_test(test_cancel),
+		cmocka_unit_test(test_tokens_as_they_come),
 		cmocka_unit_test(test_nan),
 		cmocka_unit_test(test_bad_requests),
 		cmocka_unit_test(test_slow_device),
