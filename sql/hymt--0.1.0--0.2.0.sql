@@ -4,12 +4,14 @@
  */
 \echo Use "ALTER EXTENSION hymt UPDATE TO '0.2.0'" to load this file. \quit
 
--- Statistics, whose columns 0.1.0 declared otherwise; its functions raised 0A000.
+-- Statistics and progress, whose columns 0.1.0 declared otherwise; its functions raised 0A000.
 
 DROP VIEW @extschema@.hymt_stat;
 DROP FUNCTION @extschema@.hymt_stat();
 DROP VIEW @extschema@.hymt_stat_activity;
 DROP FUNCTION @extschema@.hymt_stat_activity();
+DROP VIEW @extschema@.hymt_stat_progress;
+DROP FUNCTION @extschema@.hymt_stat_progress();
 
 CREATE FUNCTION @extschema@.hymt_stat(
 	OUT requests bigint,
@@ -80,16 +82,43 @@ LANGUAGE C VOLATILE PARALLEL SAFE ROWS 100;
 COMMENT ON FUNCTION @extschema@.hymt_stat_activity() IS
 'requests that are waiting or being answered';
 
+CREATE FUNCTION @extschema@.hymt_stat_progress(
+	OUT pid int,
+	OUT leader_pid int,
+	OUT database name,
+	OUT role name,
+	OUT command text,
+	OUT started timestamptz,
+	OUT updated timestamptz,
+	OUT rows_total bigint,
+	OUT rows_done bigint,
+	OUT rows_per_second double precision,
+	OUT texts bigint,
+	OUT failed bigint,
+	OUT remaining interval
+) RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'hymt_stat_progress'
+LANGUAGE C VOLATILE PARALLEL SAFE ROWS 10;
+
+COMMENT ON FUNCTION @extschema@.hymt_stat_progress() IS
+'how far statements that translate have come';
+
 CREATE VIEW @extschema@.hymt_stat AS SELECT * FROM @extschema@.hymt_stat();
 
 CREATE VIEW @extschema@.hymt_stat_activity AS SELECT * FROM @extschema@.hymt_stat_activity();
 
+CREATE VIEW @extschema@.hymt_stat_progress AS SELECT * FROM @extschema@.hymt_stat_progress();
+
 REVOKE ALL ON FUNCTION @extschema@.hymt_stat() FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_stat_reset() FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_stat_activity() FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_stat_progress() FROM PUBLIC;
 REVOKE ALL ON TABLE @extschema@.hymt_stat FROM PUBLIC;
 GRANT SELECT ON TABLE @extschema@.hymt_stat TO pg_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@.hymt_stat() TO pg_monitor;
 REVOKE ALL ON TABLE @extschema@.hymt_stat_activity FROM PUBLIC;
 GRANT SELECT ON TABLE @extschema@.hymt_stat_activity TO pg_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@.hymt_stat_activity() TO pg_monitor;
+REVOKE ALL ON TABLE @extschema@.hymt_stat_progress FROM PUBLIC;
+GRANT SELECT ON TABLE @extschema@.hymt_stat_progress TO pg_monitor;
+GRANT EXECUTE ON FUNCTION @extschema@.hymt_stat_progress() TO pg_monitor;

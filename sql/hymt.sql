@@ -349,18 +349,24 @@ COMMENT ON FUNCTION @extschema@.hymt_stat_activity() IS
 
 CREATE FUNCTION @extschema@.hymt_stat_progress(
 	OUT pid int,
-	OUT relation regclass,
-	OUT target_col name,
+	OUT leader_pid int,
+	OUT database name,
+	OUT role name,
+	OUT command text,
+	OUT started timestamptz,
+	OUT updated timestamptz,
 	OUT rows_total bigint,
 	OUT rows_done bigint,
-	OUT rows_failed bigint,
-	OUT started timestamptz
+	OUT rows_per_second double precision,
+	OUT texts bigint,
+	OUT failed bigint,
+	OUT remaining interval
 ) RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'hymt_stat_progress'
-LANGUAGE C VOLATILE PARALLEL SAFE;
+LANGUAGE C VOLATILE PARALLEL SAFE ROWS 10;
 
 COMMENT ON FUNCTION @extschema@.hymt_stat_progress() IS
-'progress of hymt_translate_table';
+'how far statements that translate have come';
 
 CREATE VIEW @extschema@.hymt_status AS SELECT * FROM @extschema@.hymt_status();
 

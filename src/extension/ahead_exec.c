@@ -17,6 +17,9 @@
  */
 #include "hymt.h"
 #include "ahead.h"
+#include "progress.h"
+
+#include <math.h>
 
 #include "access/parallel.h"
 #include "access/relscan.h"
@@ -90,6 +93,8 @@ typedef struct AheadState
 	int64		returned;		/* number of the current row */
 	bool		input_ended;
 	bool		ended;			/* NULL was returned last */
+	bool		row_is_out;		/* and not yet counted as done */
+	uint64		progress_mark;	/* see hymt_progress_rows() */
 	SharedCounts *shared;		/* with other processes of a parallel plan; NULL: none, or no more */
 } AheadState;
 
@@ -607,6 +612,54 @@ next_row(AheadState *state)
 	return show_row(state, state->current);
 }
 
+/* --- progress ----------------------------------------------------------------------------------------------------- */
+
+/* The row that was returned last has all it wanted. Rows under EvalPlanQual were counted before. */
+static void
+count_row(AheadState *state)
+{
+	if (state->css.ss.ps.state->es_epq_active == NULL)
+		hymt_progress_rows(&state->progress_mark, state->row_is_out);
+	state->row_is_out = false;
+}
+
+static TupleTableSlot *exec_scan(CustomScanState *node);
+
+typedef struct Expectation
+{
+	double		rows;
+	uint64		mark;
+} Expectation;
+
+static bool
+add_expected(PlanState *node, void *context)
+{
+	Expectation *expectation = context;
+
+	if (IsA(node, CustomScanState) && ((CustomScanState *) node)->methods->ExecCustomScan == exec_scan)
+	{
+		AheadState *state = (AheadState *) node;
+		double		rows = state->input->plan->plan_rows;
+
+		if (state->bound > 0)
+			rows = Min(rows, (double) state->bound);
+		expectation->rows += Max(rows - state->returned, 0);
+		state->progress_mark = expectation->mark;
+	}
+	return planstate_tree_walker(node, add_expected, context);
+}
+
+int64
+hymt_ahead_expected(PlanState *plan, uint64 mark)
+{
+	Expectation expectation = {0, mark};
+
+	(void) add_expected(plan, &expectation);
+	return (int64) Min(rint(expectation.rows), 1e18);
+}
+
+/* --- the node's methods ------------------------------------------------------------------------------------------- */
+
 static TupleTableSlot *
 exec_scan(CustomScanState *node)
 {
@@ -617,7 +670,9 @@ exec_scan(CustomScanState *node)
 	ResetExprContext(econtext);
 	if (!((AheadState *) node)->bound_is_set)
 		set_bound((AheadState *) node);
+	count_row((AheadState *) node);
 	slot = next_row((AheadState *) node);
+	((AheadState *) node)->row_is_out = !TupIsNull(slot);
 	if (node->ss.ps.ps_ProjInfo == NULL || TupIsNull(slot))
 		return slot;
 	econtext->ecxt_scantuple = slot;
@@ -700,6 +755,8 @@ shut_down(CustomScanState *node)
 	SharedCounts *shared = state->shared;
 	HymtAheadCounts others;
 
+	if (state->row_is_out)
+		count_row(state);
 	if (shared == NULL)
 		return;
 	SpinLockAcquire(&shared->lock);

@@ -7,6 +7,7 @@
  * ResourceOwner, all else to the memory context of the batch: nothing is cleaned up here after an error.
  */
 #include "batch.h"
+#include "progress.h"
 
 #include "common/hashfn.h"
 #include "miscadmin.h"
@@ -253,6 +254,7 @@ take_answer(HymtBatch *batch)
 	hymt_request_wait(request, &outcome);
 	note_outcome(batch, item, &outcome);
 	pfree(outcome.text);
+	hymt_progress_batch_done();
 }
 
 void
@@ -265,6 +267,7 @@ hymt_batch_translate(HymtBatch *batch)
 	batch->order.bulk = batch->order.bulk || batch->count > 1;
 	outstanding->request = MemoryContextAllocHuge(CurrentMemoryContext, batch->count * sizeof(HymtRequestHandle *));
 	outstanding->text = MemoryContextAllocHuge(CurrentMemoryContext, batch->count * sizeof(int));
+	hymt_progress_batch(batch->count);
 	for (submit_more(batch); outstanding->first < outstanding->last; submit_more(batch))
 		take_answer(batch);
 }

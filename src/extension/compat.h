@@ -72,6 +72,15 @@
 #define HYMT_NORETURN pg_attribute_noreturn()
 #endif
 
+/* 18: the executor is not told any more whether it runs once. */
+#if PG_VERSION_NUM >= 180000
+#define HYMT_EXECUTOR_RUN_ARGS ScanDirection direction, uint64 count
+#define HYMT_EXECUTOR_RUN_PASS direction, count
+#else
+#define HYMT_EXECUTOR_RUN_ARGS ScanDirection direction, uint64 count, bool execute_once
+#define HYMT_EXECUTOR_RUN_PASS direction, count, execute_once
+#endif
+
 /*
  * The number of a wait event, registered at first use and kept in *cached by the caller (a static): registration takes
  * a lock and looks the name up.

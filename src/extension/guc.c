@@ -31,6 +31,7 @@ int			hymt_engine_timeout;
 bool		hymt_read_ahead;
 int			hymt_read_ahead_rows;
 int			hymt_read_ahead_bytes;
+bool		hymt_progress;
 
 #define ADAPTERS_EXAMPLE "de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese, @legal=/srv/adapters/legal"
 
@@ -200,6 +201,10 @@ hymt_define_settings(void)
 	define_model_settings();
 	define_sharing_settings();
 	define_reading_ahead();
+	DefineCustomBoolVariable("hymt.progress",
+							 "Whether statements that translate for more than 2 s tell how far they are, in NOTICEs.",
+							 "The view hymt_stat_progress has it in any case.",
+							 &hymt_progress, false, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("hymt.queue_timeout",
 							"Longest time that a translation may wait before the engine begins with it.",
 							"0: for ever.",

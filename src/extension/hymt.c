@@ -6,6 +6,7 @@
  */
 #include "hymt.h"
 #include "ahead.h"
+#include "progress.h"
 
 #include "miscadmin.h"
 
@@ -33,4 +34,5 @@ _PG_init(void)
 	hymt_shmem_init_hooks();
 	hymt_register_workers();
 	hymt_ahead_init();
+	hymt_progress_init();
 }

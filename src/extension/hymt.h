@@ -31,6 +31,7 @@ extern int	hymt_queue_timeout; /* hymt.queue_timeout, ms; 0 = wait for ever; USE
 extern bool hymt_read_ahead;	/* hymt.read_ahead; USERSET */
 extern int	hymt_read_ahead_rows;	/* hymt.read_ahead_rows; USERSET */
 extern int	hymt_read_ahead_bytes;	/* hymt.read_ahead_bytes; USERSET */
+extern bool hymt_progress;		/* hymt.progress: NOTICEs; USERSET */
 extern int	hymt_engine_timeout;	/* hymt.engine_timeout, ms without progress before an engine counts as hung; SIGHUP */
 
 extern void hymt_define_settings(void);

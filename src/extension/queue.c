@@ -8,6 +8,7 @@
  * A process that holds no slot waits for one; one that holds a slot takes another only when it is to be had at once.
  */
 #include "hymt.h"
+#include "progress.h"
 #include "queue_internal.h"
 #include "session.h"
 
@@ -709,6 +710,7 @@ try_submit(HymtRequestHandle *request, Attempt *attempt)
 			return false;
 		enqueue(request, attempt);
 	}
+	hymt_progress_text();
 	return true;
 }
 
@@ -729,6 +731,7 @@ hymt_request_submit(const HymtRequestSpec *spec)
 	ConditionVariablePrepareToSleep(attempt.freed);
 	while (!try_submit(request, &attempt))
 	{
+		hymt_progress_tick();
 		check_service(&attempt.service, &patience);
 		check_queue_timeout(&patience);
 		sleep_on_slot_freed(attempt.freed, next_look(request, false));
@@ -845,6 +848,7 @@ wait_any(HymtRequestHandle *const *handles, int count, Service *service)
 		bool		begun;
 		int			answered = look_at_requests(handles, count, &begun, service);
 
+		hymt_progress_tick();
 		if (answered >= 0)
 			return answered;
 		check_service(service, &patience);

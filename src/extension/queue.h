@@ -242,6 +242,8 @@ typedef struct HymtShared
 	Size		bytes_limit;	/* for texts and results together */
 	Size		bytes_used;
 	HymtStats	stat;
+	int			progress_count;
+	struct HymtProgress *progress;	/* [progress_count], by proc number; in the same segment, without the lock */
 	TimestampTz progress_at;	/* last claim, answer or step; or when the queue began to owe some */
 	int			device_count;
 	HymtDeviceState device[HYMT_MAX_DEVICES];

@@ -1,10 +1,12 @@
 /*
- * shmem.c: the shared memory segment of hymt: header, slots, roles, and the DSA area for texts behind them.
+ * shmem.c: the shared memory segment of hymt: header, slots, roles, progress of statements, and the DSA area for texts
+ * behind them.
  *
  * Laid out by the postmaster at start and again after a crash restart; attached by each process at its first use. Sizes
  * follow settings that only change at server start. Nothing in shared memory points into one process.
  */
 #include "hymt.h"
+#include "progress.h"
 #include "queue_internal.h"
 
 #include "miscadmin.h"
@@ -45,7 +47,7 @@ area_size(void)
 static Size
 segment_size(void)
 {
-	return add_size(add_size(slots_size(), roles_size()), area_size());
+	return add_size(add_size(add_size(slots_size(), roles_size()), hymt_progress_size()), area_size());
 }
 
 static void
@@ -60,7 +62,7 @@ request_shmem(void)
 static char *
 area_place(void)
 {
-	return (char *) hymt_shared->role + MAXALIGN(hymt_shared->role_count * sizeof(HymtRole));
+	return (char *) hymt_shared->progress + MAXALIGN(hymt_shared->progress_count * sizeof(HymtProgress));
 }
 
 static void
@@ -100,6 +102,14 @@ init_slots(HymtShared *shared)
 	hymt_policy_init(shared);
 }
 
+/* Behind the roles, which were laid out before. */
+static void
+init_progress(HymtShared *shared)
+{
+	shared->progress = (HymtProgress *) ((char *) shared->role + roles_size());
+	shared->progress_count = MaxBackends;
+}
+
 /* Creates the area in place, limited to what was asked for at start; the postmaster itself stays detached. */
 static void
 init_area(HymtShared *shared)
@@ -126,7 +136,7 @@ startup_shmem(void)
 	hymt_shared = ShmemInitStruct("hymt", segment_size(), &found);
 	if (!found)
 	{
-		memset(hymt_shared, 0, add_size(slots_size(), roles_size()));
+		memset(hymt_shared, 0, add_size(add_size(slots_size(), roles_size()), hymt_progress_size()));
 		hymt_shared->magic = HYMT_LAYOUT_MAGIC;
 		hymt_shared->layout_version = HYMT_LAYOUT_VERSION;
 		hymt_shared->lock = &GetNamedLWLockTranche("hymt")->lock;
@@ -137,6 +147,7 @@ startup_shmem(void)
 		for (int i = 0; i < HYMT_MAX_DEVICES; i++)
 			init_device(&hymt_shared->device[i]);
 		init_slots(hymt_shared);
+		init_progress(hymt_shared);
 		init_area(hymt_shared);
 	}
 	LWLockRelease(AddinShmemInitLock);

@@ -5,6 +5,7 @@
  * as an outcome, and only that is what on_error decides over.
  */
 #include "ahead.h"
+#include "progress.h"
 #include "session.h"
 
 #include "access/htup_details.h"
@@ -470,6 +471,7 @@ static text *
 fallback(text *source, HymtOnError on_error, HymtReport *report)
 {
 	report->status = "failed";
+	hymt_progress_failed();
 	return on_error == HYMT_ON_ERROR_SOURCE ? source : NULL;
 }
 
