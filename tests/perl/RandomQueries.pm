@@ -79,7 +79,9 @@ sub call
 	my $source = pick("'zh'", "'zh'", "'zh'", "$r.lang", "'en'");
 	my $target = pick("'en'", "'en'", "'fr'", "'ja'");
 	my $rest = pick('', '', '', '', ", on_error => 'null'", ", on_error => 'source'", q(, options => '{"priority": "bulk"}'),
-		q(, options => '{"max_tokens": 50}'));
+		q(, options => '{"max_tokens": 50}'), ", context => $r.note", ", context => 'about ' || $r.id", ", context => 'shoes'", ", context => NULL, options => $r.data",
+		q(, options => '{"sampling": {}}'), q(, options => '{"sampling": {"seed": 4, "top_p": 0.5}}'), q(, 'shoes', options => '{"adapter": "formal"}'),
+		q(, options => '{"adapter": "unknown"}'));
 
 	return "hymt_translate($text, $source, $target$rest)";
 }

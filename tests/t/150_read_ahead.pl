@@ -15,6 +15,7 @@ statement_timeout = '60s'
 max_worker_processes = 16
 max_connections = 120
 hymt.queue_slots = 1024
+hymt.adapters = '@formal=formal'
 END
 my $arrivals = 0;
 
@@ -73,6 +74,9 @@ my %form = (
 	'several calls in one list' => [ '', "SELECT en FROM (SELECT $call AS en, hymt_translate(r.description, 'zh', 'en'), hymt_translate(r.title || ' ', 'zh', 'fr') FROM t AS r OFFSET 0) AS x" ],
 	'languages from columns' => [ '', "SELECT hymt_translate(r.title, coalesce(r.note, 'zh'), 'en') AS en FROM t AS r OFFSET 0" ],
 	'details' => [ '', "SELECT (hymt_translate_details(r.title, 'zh', 'en')).translation AS en FROM t AS r OFFSET 0" ],
+	'with a context' => [ '', "SELECT hymt_translate(r.title, 'zh', 'en', r.description) AS en FROM t AS r OFFSET 0" ],
+	'with sampling' => [ '', "SELECT hymt_translate(r.title, 'zh', 'en', options => '{\"sampling\": {\"seed\": 7}}') AS en FROM t AS r OFFSET 0" ],
+	'with an adapter' => [ '', "SELECT hymt_translate(r.title, 'zh', 'en', options => '{\"adapter\": \"formal\"}') AS en FROM t AS r OFFSET 0" ],
 	'GROUP BY the call' => [ '', "SELECT $call AS en FROM t AS r GROUP BY $call, id" ],
 	'above GROUP BY' => [ '', "SELECT hymt_translate(max(r.title), 'zh', 'en') AS en FROM t AS r GROUP BY id" ],
 	'with a window function' => [ '', "SELECT $call AS en, row_number() OVER (ORDER BY id) FROM t AS r OFFSET 0" ],
@@ -163,6 +167,19 @@ scenario 'no further than what LIMIT needs, and the ramp' => sub {
 	is(requests_of("SELECT hymt_translate('the same', 'zh', 'en') FROM t"), 2, 'equal texts: the first one, and all others together');
 };
 
+scenario 'an answer is found by all that makes it' => sub {
+	my @calls = map { "hymt_translate(title, 'zh', 'en'$_)" } '', ", 'a'", ", 'b'", ", description", ", options => '{\"max_tokens\": 9}'",
+	  ", options => '{\"adapter\": \"formal\"}'", map { ", options => '{\"sampling\": {$_}}'" } '', '"seed": 1', '"temperature": 0.5', '"top_p": 0.5', '"top_k": 3';
+	my $sql = 'SELECT ' . join(', ', @calls) . ' FROM t WHERE id <= 50 ORDER BY id OFFSET 0';
+
+	is(requests_of($sql), 50 * @calls, 'each row asks once for each of these calls');
+	is($node->safe_psql('postgres', "SET hymt.read_ahead = on; $sql"), $node->safe_psql('postgres', "SET hymt.read_ahead = off; $sql"),
+		'and gives what it would without');
+	is(requests_of("SELECT hymt_translate(title, 'zh', 'en', ''), hymt_translate(title, 'zh', 'en', NULL), hymt_translate(title, 'zh', 'en'), " .
+			"hymt_translate(title, 'zh', 'en', options => '{\"sampling\": {\"temperature\": 0, \"seed\": 5}}') FROM t WHERE id <= 50 OFFSET 0"),
+		50, 'calls that mean the same ask together');
+};
+
 scenario 'a prepared plan obeys hymt.read_ahead' => sub {
 	is($node->safe_psql('postgres', <<'END'), "3\n3\n1", 'also after it was made');
 SET plan_cache_mode = force_generic_plan;
@@ -194,6 +211,24 @@ END
 		'an unknown language is no error before its row');
 	($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY sqlstate\nSELECT hymt_translate('a' || title, lang, 'en') FROM bad ORDER BY id");
 	like($err, qr/22023/, 'and one then');
+	foreach my $wrong ([ "CASE WHEN id = 9 THEN 'no' ELSE 'text' END", "'error'" ], [ "'text'", "CASE WHEN id = 9 THEN 'no' ELSE 'error' END" ])
+	{
+		$node->safe_psql('postgres', "DROP TABLE IF EXISTS worse; CREATE TABLE worse AS SELECT id, $wrong->[0] AS format, $wrong->[1] AS on_error FROM bad");
+		my $worse = "SELECT hymt_translate('a' || id, 'zh', 'en', NULL, NULL, format, on_error) FROM worse ORDER BY id";
+		is(scalar(split /\n/, $node->safe_psql('postgres', "$worse LIMIT (8 + 0 * random())::int")), 8, 'nor are ' . join ', ', @$wrong);
+		($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY sqlstate\n$worse");
+		like($err, qr/22023/, 'and one then');
+	}
+	foreach my $options ('[]', '{"no": 1}', '{"max_tokens": 0}', '{"max_tokens": "NaN"}', '{"priority": "high"}', '{"adapter": 1}', '{"adapter": "none"}', '{"sampling": 1}', '{"sampling": {"no": 1}}',
+		'{"sampling": {"temperature": -1}}', '{"sampling": {"temperature": 1e400}}', '{"sampling": {"top_p": 0}}', '{"sampling": {"top_k": 1.5}}', '{"sampling": {"seed": "x"}}', '{"max_chars": 5}')
+	{
+		my $state = $options =~ /max_chars/ ? '0A000' : '22023';
+		$node->safe_psql('postgres', "DROP TABLE IF EXISTS worse; CREATE TABLE worse AS SELECT id, CASE WHEN id = 9 THEN '$options'::jsonb ELSE '{\"priority\": \"bulk\"}' END AS options FROM bad");
+		my $worse = "SELECT hymt_translate('a' || id, 'zh', 'en', options => options) FROM worse ORDER BY id";
+		is(scalar(split /\n/, $node->safe_psql('postgres', "$worse LIMIT (8 + 0 * random())::int")), 8, "nor are wrong options: $options");
+		($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY sqlstate\n$worse");
+		like($err, qr/$state/, 'and one then');
+	}
 	is(scalar(split /\n/, $node->safe_psql('postgres', "SELECT hymt_translate('a' || id, 'zh', 'en'), 1 / one, hymt_translate('b' || 1 / one, 'zh', 'en') FROM bad LIMIT (11 + 0 * random())::int")), 11,
 		'nor are other expressions of the list evaluated before');
 };
