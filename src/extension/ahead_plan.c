@@ -2,8 +2,9 @@
  * ahead_plan.c: puts the node that reads ahead into plans.
  *
  * Runs in the planner, in backends. When the paths of a query are finished, walks down from the top to where a target
- * list with calls is computed, and puts the node below that: the projection and the calls stay as they are. Paths that
- * are changed are copied, because others may share them.
+ * list with calls is computed, and puts the node below that: the projection and the calls stay as they are. Where a
+ * function in FROM has the calls, the node is at the rows that the function is called for. Paths that are changed are
+ * copied, because others may share them.
  */
 #include "ahead.h"
 
@@ -76,22 +77,30 @@ is_unsafe_input(Place place, Path *input)
 		(translates_itself(place, input) || hymt_is_unsafe_expression(place.root, (Node *) input->pathtarget->exprs));
 }
 
+/* A path that returns the rows of its input, at no cost of its own. */
+static void
+fill_path(Path *path, NodeTag type, const Path *input, PathTarget *target)
+{
+	path->pathtype = type;
+	path->parent = input->parent;
+	path->pathtarget = target;
+	path->parallel_aware = input->parallel_aware;
+	path->parallel_safe = input->parallel_safe;
+	path->parallel_workers = input->parallel_workers;
+	path->rows = input->rows;
+	path->startup_cost = input->startup_cost;
+	path->total_cost = input->total_cost;
+}
+
 static Path *
 make_node_path(Place place, Path *input, PathTarget *target, List *calls)
 {
 	CustomPath *path = makeNode(CustomPath);
 
-	path->path.pathtype = T_CustomScan;
-	path->path.parent = input->parent;
-	path->path.pathtarget = target;
+	fill_path(&path->path, T_CustomScan, input, target);
+	path->path.pathkeys = input->pathkeys;
 	/* That is how counts come back from workers. */
 	path->path.parallel_aware = place.in_workers;
-	path->path.parallel_safe = input->parallel_safe;
-	path->path.parallel_workers = input->parallel_workers;
-	path->path.rows = input->rows;
-	path->path.startup_cost = input->startup_cost;
-	path->path.total_cost = input->total_cost;
-	path->path.pathkeys = input->pathkeys;
 	path->custom_paths = list_make1(input);
 	path->custom_private = hymt_ahead_path_private(calls, place.limit);
 	path->methods = &hymt_ahead_path_methods;
@@ -149,15 +158,7 @@ restore_identity(Path *input, PathTarget *target)
 {
 	AppendPath *path = makeNode(AppendPath);
 
-	path->path.pathtype = T_Append;
-	path->path.parent = input->parent;
-	path->path.pathtarget = target;
-	path->path.parallel_aware = input->parallel_aware;
-	path->path.parallel_safe = input->parallel_safe;
-	path->path.parallel_workers = input->parallel_workers;
-	path->path.rows = input->rows;
-	path->path.startup_cost = input->startup_cost;
-	path->path.total_cost = input->total_cost;
+	fill_path(&path->path, T_Append, input, target);
 	path->subpaths = list_make1(input);
 	path->first_partial_path = 1;
 	path->limit_tuples = -1;
