@@ -33,6 +33,25 @@ SELECT hymt_translate('{}'::text[], 'zh', 'en'), hymt_translate('[5:7]={a1,NULL,
 SELECT hymt_translate(ARRAY[NULL, NULL]::text[], 'zh', 'en'), hymt_translate(NULL::text[], 'zh', 'en'),
 	hymt_translate(NULL::text[], 'no such language', NULL);
 
+WITH result AS (
+	SELECT hymt_translate('[-7:-6][100:100][2147483645:2147483646]={{{黑色皮鞋,NULL}},{{7,黑色皮鞋}}}'::text[], 'zh', 'en') AS r
+)
+SELECT array_ndims(r), array_dims(r), r[-7][100][2147483645] = hymt_translate('黑色皮鞋', 'zh', 'en') AS one,
+	r[-7][100][2147483646] AS two, r[-6][100][2147483645] AS three, r[-6][100][2147483646] = r[-7][100][2147483645] AS four FROM result;
+SELECT array_ndims(hymt_translate('{}'::text[], 'zh', 'en')), hymt_translate('{}'::text[], 'zh', 'en') = '{}' AS empty;
+
+-- Arrays of varchar, of domains over text, and domains over arrays.
+CREATE DOMAIN title AS text CHECK (VALUE <> '');
+CREATE DOMAIN titles AS text[];
+SELECT hymt_translate(ARRAY['黑色皮鞋', NULL, '7']::varchar(20)[], 'zh', 'en') =
+	hymt_translate(ARRAY['黑色皮鞋', NULL, '7'], 'zh', 'en') AS varchars,
+	hymt_translate(ARRAY['黑色皮鞋', NULL, '7']::title[], 'zh', 'en') =
+	hymt_translate(ARRAY['黑色皮鞋', NULL, '7'], 'zh', 'en') AS elements,
+	hymt_translate(ARRAY['黑色皮鞋', NULL, '7']::titles, 'zh', 'en') =
+	hymt_translate(ARRAY['黑色皮鞋', NULL, '7'], 'zh', 'en') AS whole,
+	pg_typeof(hymt_translate(ARRAY['7']::title[], 'zh', 'en'));
+DROP DOMAIN title, titles;
+
 -- Arguments as for one text.
 SELECT hymt_translate(ARRAY['a'], 'no such language', 'en');
 SELECT hymt_translate('{}'::text[], 'zh', 'no such language');

@@ -6,7 +6,6 @@ CREATE EXTENSION IF NOT EXISTS hymt;
 
 SELECT hymt_translate_stream('a', 'zh', 'en');
 SELECT * FROM hymt_translate_stream('a', 'zh', 'en');
-SELECT hymt_translate_json('{"a": "b"}', 'zh', 'en', ARRAY['a']);
 SELECT hymt_submit('a', 'zh', 'en');
 SELECT hymt_result(1);
 SELECT hymt_wait(1);

@@ -19,7 +19,6 @@
 	}
 
 HYMT_PLANNED(hymt_translate_stream, "hymt_translate_stream()")
-HYMT_PLANNED(hymt_translate_json, "hymt_translate_json()")
 HYMT_PLANNED(hymt_submit, "hymt_submit()")
 HYMT_PLANNED(hymt_result, "hymt_result()")
 HYMT_PLANNED(hymt_wait, "hymt_wait()")

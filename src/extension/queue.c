@@ -491,8 +491,8 @@ is_too_long(Size length)
 	return length > HYMT_FRAME_MAX_BODY || hymt_text_cost(length) > length_limit();
 }
 
-static void
-check_length(const HymtRequestSpec *spec)
+void
+hymt_request_check_length(const HymtRequestSpec *spec)
 {
 	Size		length = length_of(spec);
 	Size		limit = length_limit();
@@ -701,7 +701,7 @@ hymt_request_submit(const HymtRequestSpec *spec)
 	Patience	patience = {.requests = &request, .count = 1};
 
 	hymt_check_preloaded();
-	check_length(spec);
+	hymt_request_check_length(spec);
 	attempt.hash = hymt_flight_hash(spec);
 	request = new_request();
 	patience.started = request->submitted;
@@ -727,7 +727,7 @@ hymt_request_try_submit(const HymtRequestSpec *spec)
 	Attempt		attempt = {.spec = spec, .holds = true};
 
 	hymt_check_preloaded();
-	check_length(spec);
+	hymt_request_check_length(spec);
 	attempt.hash = hymt_flight_hash(spec);
 	request = new_request();
 	if (try_submit(request, &attempt))

@@ -272,6 +272,9 @@ typedef struct HymtRequestSpec
 	Size		text_length;
 } HymtRequestSpec;
 
+/* Raises 54000 for a text that is too long for the queue, as submitting it does. Needs the shared memory. */
+extern void hymt_request_check_length(const HymtRequestSpec *spec);
+
 /*
  * Takes a slot (waiting for one, interruptibly, at most hymt.queue_timeout), copies the text, queues the request. For
  * callers that hold no other request: who waits for a slot while holding one may wait for himself.

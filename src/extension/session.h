@@ -86,7 +86,10 @@ extern HymtRequestSpec hymt_request_spec(const HymtOrder *order, const char *utf
 /* Whether a text needs the model. UTF-8. */
 extern bool hymt_needs_model(const HymtOrder *order, const char *utf8, Size length);
 
-/* The result of a text that was asked for, as hymt_translate_text() returns it. */
+/*
+ * The result of a text that was asked for, as hymt_translate_text() returns it. Does not look into `source`, which may
+ * be NULL.
+ */
 extern text *hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_error, HymtReport *report);
 
 /*

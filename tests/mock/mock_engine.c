@@ -36,6 +36,7 @@
  *      mock:log N              N lines on stderr, and some bytes that are no text
  *      mock:closelog           close stderr, then answer
  *      mock:device             answer with the device number
+ *      mock:order              answer with the request's cap on tokens, adapter, temperature, top_k, top_p and seed
  *      mock:counters           count 3 degraded steps, 5 reused tokens and 7 preemptions
  *
  * How it starts is told by the first line of the file `fault-DEVICE`, or else `fault`, in the model directory, or else by
@@ -507,6 +508,18 @@ send_number(const Request *request, long number)
 	send_result(request, text);
 }
 
+static void
+send_order(const Request *request)
+{
+	const HymtRequest *head = &request->head;
+	char		text[256];
+
+	snprintf(text, sizeof(text), "cap %u adapter \"%.*s\" temperature %g top_k %u top_p %g seed %llu", head->max_new_tokens,
+			 HYMT_ADAPTER_NAME_MAX, head->adapter, head->draw.temperature, head->draw.top_k, head->draw.top_p,
+			 (unsigned long long) head->draw.seed);
+	send_result(request, text);
+}
+
 /* Whether a request is over in this step, of so many requests. Answers it then. */
 static bool
 take_step(Request *request, int in_step)
@@ -557,6 +570,8 @@ take_step(Request *request, int in_step)
 		send_number(request, (long) getpid());
 	else if (is(request, "arrival"))
 		send_number(request, request->arrival);
+	else if (is(request, "order"))
+		send_order(request);
 	else if (is(request, "counters"))
 	{
 		mock.beat.degraded_steps += 3;

@@ -135,6 +135,10 @@ END
 		'details',
 		"SELECT count(hymt_translate_details(plain, 'zh', 'en')) FROM texts",
 		"SELECT count(hymt_translate_details(plain, 'zh', 'en')) FROM texts, (SELECT FROM many LIMIT $times / 100) AS m");
+	is_flat(
+		'documents',
+		"SELECT count(hymt_translate_json(jsonb_build_array(plain, id), 'zh', 'en', '{0}')) FROM texts",
+		"SELECT count(hymt_translate_json(jsonb_build_array(plain, id), 'zh', 'en', '{0}')) FROM texts, (SELECT FROM many LIMIT $times / 100) AS m");
 	is_flat('failures', 'SELECT failures(100)', "SELECT failures($times / 2)");
 	is_flat('cancelled calls', 'SELECT timeouts(20)', "SELECT timeouts($times / 5)");
 	is_flat(
