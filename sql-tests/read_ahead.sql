@@ -20,6 +20,14 @@ EXPLAIN (COSTS OFF) UPDATE goods SET title_en = hymt_translate(g.title, 'zh', 'e
 EXPLAIN (COSTS OFF) INSERT INTO goods (id, title) SELECT id + 100, hymt_translate(title, 'zh', 'en') FROM goods;
 EXPLAIN (COSTS OFF) SELECT hymt_translate(title, 'zh', 'en'), count(*) FROM goods GROUP BY title;
 EXPLAIN (COSTS OFF) SELECT hymt_translate(title, 'zh', 'en'), row_number() OVER (ORDER BY id) FROM goods;
+EXPLAIN (COSTS OFF) SELECT d.translation, hymt_translate(lang, 'zh', 'en') FROM goods, LATERAL hymt_translate_details(title, 'zh', 'en', 'shoes') AS d WHERE d.status <> 'failed';
+EXPLAIN (COSTS OFF) SELECT d.translation, hymt_translate(lang, 'zh', 'en') FROM goods LEFT JOIN LATERAL hymt_translate_details(title, 'zh', 'en') AS d ON true;
+CREATE TABLE parts (LIKE goods) PARTITION BY HASH (id);
+CREATE TABLE parts_0 PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE parts_1 PARTITION OF parts FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+INSERT INTO parts SELECT * FROM goods;
+ANALYZE parts;
+EXPLAIN (COSTS OFF) UPDATE parts SET title_en = hymt_translate(parts.title, 'zh', 'en') FROM goods WHERE goods.id = parts.id;
 EXPLAIN (COSTS OFF) SELECT id FROM goods WHERE hymt_translate(title, 'zh', 'en') IS NULL;
 EXPLAIN (COSTS OFF) SELECT CASE WHEN id > 3 THEN hymt_translate(title, 'zh', 'en') END FROM goods;
 EXPLAIN (COSTS OFF) SELECT hymt_translate(title, 'zh', 'en'), generate_series(1, 2) FROM goods;
@@ -42,6 +50,10 @@ SET hymt.read_ahead = on;
 SELECT count(*), count(en), (SELECT count(*) FROM (TABLE ahead EXCEPT TABLE single) AS x) AS different FROM ahead;
 UPDATE goods SET title_en = hymt_translate(title, 'zh', 'en');
 SELECT count(*) FROM goods JOIN single USING (id) WHERE title_en IS DISTINCT FROM en;
+UPDATE parts SET title_en = hymt_translate(parts.title, 'zh', 'en') || parts.tableoid::regclass FROM goods WHERE goods.id = parts.id;
+SELECT count(*), count(DISTINCT parts.tableoid) FROM parts JOIN single USING (id) WHERE title_en = en || parts.tableoid::regclass;
+SELECT count(*), count(translation) FROM (SELECT goods.*, d.translation FROM goods, hymt_translate_details(title, 'zh', 'en') AS d) AS x WHERE translation IS DISTINCT FROM title_en;
+DROP TABLE parts;
 
 -- An error belongs to its row.
 UPDATE goods SET lang = 'no such language' WHERE id = 9;

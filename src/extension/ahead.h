@@ -31,6 +31,12 @@ extern void hymt_find_calls(Node *node, List *given, List **calls);
 /* What an expression needs of its input, added to the target. */
 extern void hymt_find_leaves(Node *node, List *given, PathTarget *leaves);
 
+/*
+ * The expression made of what is given, which are the same columns even where they are of another side of an outer
+ * join; NULL when something else is needed.
+ */
+extern Node *hymt_in_terms_of(Node *node, List *given);
+
 /* Whether evaluating an expression of a planned query may have effects; whether reading more of a query's rows may. */
 extern bool hymt_is_unsafe_expression(PlannerInfo *root, Node *node);
 extern bool hymt_is_unsafe_source(PlannerInfo *root);

@@ -2,8 +2,8 @@
  * ahead_answers.c: what was asked ahead, and where a call finds its answer.
  *
  * Runs in backends and parallel workers. Owns a table of the texts that plan nodes of this process have asked for. A
- * call looks its own arguments up in it, every byte of them, so that it can only find what it would have asked for
- * itself; that it belongs to another row, node or statement does not matter.
+ * call looks its own arguments up in it, every byte of all that its answer depends on, so that it can only find what it
+ * would have asked for itself; that it belongs to another row, node or statement does not matter.
  *
  * A request belongs to a resource owner and may be released behind our back, at an abort; it takes itself out of its entry
  * then. The entries of a node lie in a memory context of their own and leave the table when that is deleted, whether or
@@ -37,17 +37,21 @@ struct HymtAheadEntry
 	const HymtLanguage *source;
 	const HymtLanguage *target;
 	int			max_new_tokens;
+	char		adapter[HYMT_ADAPTER_NAME_MAX];
+	HymtDraw	draw;
 	bool		bulk;
 	HymtRequestHandle *request; /* NULL: answered, or lost */
 	bool		answered;
-	HymtOutcome outcome;		/* once answered; its text lies in the context */
-	Size		length;
-	char		text[FLEXIBLE_ARRAY_MEMBER];
+	HymtOutcome outcome;		/* once answered; its text lies in the memory context */
+	Size		context_length;
+	Size		length;			/* of the text */
+	char		texts[FLEXIBLE_ARRAY_MEMBER];	/* the context of the translation, then the text */
 };
 
 static dlist_head *buckets = NULL;	/* [BUCKETS] */
 static int	entry_count = 0;
 
+/* Of all that the answer depends on, as is_same() compares it. */
 static uint32
 hash_of(const HymtOrder *order, const char *utf8, Size length)
 {
@@ -55,16 +59,29 @@ hash_of(const HymtOrder *order, const char *utf8, Size length)
 
 	hash = hash_combine(hash, murmurhash32((uint32) (order->source - hymt_languages)));
 	hash = hash_combine(hash, murmurhash32((uint32) (order->target - hymt_languages)));
-	return hash_combine(hash, murmurhash32((uint32) order->max_new_tokens));
+	hash = hash_combine(hash, murmurhash32((uint32) order->max_new_tokens));
+	hash = hash_combine(hash, hash_bytes((const unsigned char *) order->adapter, (int) strlen(order->adapter)));
+	hash = hash_combine(hash, hash_bytes((const unsigned char *) &order->draw, sizeof(HymtDraw)));
+	return hash_combine(hash, hash_bytes((const unsigned char *) order->context, (int) order->context_length));
 }
 
 static bool
 is_same(const HymtAheadEntry *entry, uint32 hash, const HymtOrder *order, const char *utf8, Size length)
 {
-	return entry->hash == hash && entry->length == length &&
+	return entry->hash == hash &&
 		entry->source == order->source && entry->target == order->target &&
 		entry->max_new_tokens == order->max_new_tokens &&
-		memcmp(entry->text, utf8, length) == 0;
+		strcmp(entry->adapter, order->adapter) == 0 &&
+		memcmp(&entry->draw, &order->draw, sizeof(HymtDraw)) == 0 &&
+		entry->context_length == order->context_length && entry->length == length &&
+		(order->context_length == 0 || memcmp(entry->texts, order->context, order->context_length) == 0) &&
+		memcmp(entry->texts + entry->context_length, utf8, length) == 0;
+}
+
+static Size
+texts_length(const HymtAheadEntry *entry)
+{
+	return entry->context_length + entry->length;
 }
 
 /* One that is neither lost nor, unless `answers` is NULL, of another node. */
@@ -92,7 +109,7 @@ forget(HymtAheadEntry *entry)
 	dlist_delete(&entry->in_bucket);
 	dlist_delete(&entry->in_answers);
 	entry_count--;
-	answers->bytes -= entry->length;
+	answers->bytes -= texts_length(entry);
 	if (entry->request != NULL)
 		hymt_request_release(entry->request);
 	if (entry->answered)
@@ -148,20 +165,26 @@ hymt_ahead_bytes(const HymtAheadAnswers *answers)
 static HymtAheadEntry *
 new_entry(HymtAheadAnswers *answers, uint32 hash, const HymtOrder *order, const char *utf8, Size length)
 {
-	HymtAheadEntry *entry = MemoryContextAllocExtended(answers->context, offsetof(HymtAheadEntry, text) + length,
+	HymtAheadEntry *entry = MemoryContextAllocExtended(answers->context,
+													   offsetof(HymtAheadEntry, texts) + order->context_length + length,
 													   MCXT_ALLOC_HUGE);
 
-	memset(entry, 0, offsetof(HymtAheadEntry, text));
+	memset(entry, 0, offsetof(HymtAheadEntry, texts));
 	entry->answers = answers;
 	entry->rows = 1;
 	entry->hash = hash;
 	entry->source = order->source;
 	entry->target = order->target;
 	entry->max_new_tokens = order->max_new_tokens;
+	memcpy(entry->adapter, order->adapter, sizeof(entry->adapter));
+	entry->draw = order->draw;
 	entry->bulk = order->bulk;
+	entry->context_length = order->context_length;
 	entry->length = length;
-	memcpy(entry->text, utf8, length);
-	answers->bytes += length;
+	if (order->context_length > 0)
+		memcpy(entry->texts, order->context, order->context_length);
+	memcpy(entry->texts + order->context_length, utf8, length);
+	answers->bytes += texts_length(entry);
 	dlist_push_tail(&buckets[hash % BUCKETS], &entry->in_bucket);
 	dlist_push_tail(&answers->entries, &entry->in_answers);
 	entry_count++;
@@ -181,7 +204,7 @@ hymt_ahead_ask(HymtAheadAnswers *answers, const HymtOrder *order, const char *ut
 		return entry;
 	}
 	entry = new_entry(answers, hash, order, utf8, length);
-	spec = hymt_request_spec(order, entry->text, length);
+	spec = hymt_request_spec(order, utf8, length);
 	if (!hymt_request_submit_ahead(&spec, &entry->request))
 	{
 		forget(entry);
@@ -248,7 +271,7 @@ hymt_ahead_take(const HymtOrder *order, const char *utf8, Size length, HymtOutco
 {
 	HymtAheadEntry *entry;
 
-	if (entry_count == 0 || !hymt_order_is_plain(order))
+	if (entry_count == 0)
 		return false;
 	entry = find(NULL, hash_of(order, utf8, length), order, utf8, length);
 	if (entry == NULL)

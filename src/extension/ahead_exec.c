@@ -130,7 +130,9 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 	scan->scan.scanrelid = 0;
 	scan->flags = ExecSupportsBackwardScan(input) ? CUSTOMPATH_SUPPORT_BACKWARD_SCAN : 0;
 	scan->custom_plans = inputs;
-	scan->custom_scan_tlist = copyObject(input->targetlist);
+	/* The columns of the input, some of which may have other names there (ahead_plan.c, without_identity). */
+	Assert(list_length(tlist) == list_length(input->targetlist));
+	scan->custom_scan_tlist = copyObject(tlist);
 	/* The calls and then the limit; and how many of them are calls. */
 	scan->custom_exprs = list_concat(copyObject((List *) linitial(path->custom_private)),
 									 copyObject((List *) lsecond(path->custom_private)));

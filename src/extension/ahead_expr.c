@@ -379,6 +379,55 @@ hymt_find_leaves(Node *node, List *given, PathTarget *leaves)
 	(void) find_leaves_walker(node, &context);
 }
 
+typedef struct Terms
+{
+	List	   *given;
+	bool		lacking;
+} Terms;
+
+static Node *
+given_value(Node *node, List *given)
+{
+	ListCell   *cell;
+
+	foreach(cell, given)
+	{
+		Node	   *other = lfirst(cell);
+
+		if (IsA(node, Var) && IsA(other, Var) ? ((Var *) node)->varno == ((Var *) other)->varno &&
+			((Var *) node)->varattno == ((Var *) other)->varattno && ((Var *) other)->varlevelsup == 0 :
+			is_given(node, list_make1(other)))
+			return other;
+	}
+	return NULL;
+}
+
+static Node *
+in_terms_mutator(Node *node, void *context)
+{
+	Terms	   *terms = context;
+	Node	   *value;
+
+	if (node == NULL)
+		return NULL;
+	value = given_value(node, terms->given);
+	if (value != NULL)
+		return copyObject(value);
+	if (IsA(node, Var) || IsA(node, PlaceHolderVar) || IsA(node, Aggref) || IsA(node, GroupingFunc) ||
+		IsA(node, WindowFunc))
+		terms->lacking = true;
+	return expression_tree_mutator(node, in_terms_mutator, context);
+}
+
+Node *
+hymt_in_terms_of(Node *node, List *given)
+{
+	Terms		terms = {.given = given};
+	Node	   *result = in_terms_mutator(node, &terms);
+
+	return terms.lacking ? NULL : result;
+}
+
 /* --- sources ------------------------------------------------------------------------------------------------------ */
 
 static bool
@@ -457,10 +506,10 @@ is_unsafe_relation(PlannerInfo *root, RangeTblEntry *rte)
 		case RTE_SUBQUERY:
 			return is_unsafe_query(rte->subquery);
 		case RTE_FUNCTION:
-			/* Computed whole when its first row is asked for, but then once per row of what is beside it. */
-			return rte->lateral || hymt_is_unsafe_expression(root, (Node *) rte->functions);
+			return hymt_is_unsafe_expression(root, (Node *) rte->functions);
 		case RTE_TABLEFUNC:
-			return rte->lateral || hymt_is_unsafe_expression(root, (Node *) rte->tablefunc);
+			return (rte->lateral && hymt_mentions_call((Node *) rte->tablefunc)) ||
+				hymt_is_unsafe_expression(root, (Node *) rte->tablefunc);
 		case RTE_VALUES:
 			return hymt_is_unsafe_expression(root, (Node *) rte->values_lists);
 		case RTE_CTE:

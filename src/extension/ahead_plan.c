@@ -2,8 +2,9 @@
  * ahead_plan.c: puts the node that reads ahead into plans.
  *
  * Runs in the planner, in backends. When the paths of a query are finished, walks down from the top to where a target
- * list with calls is computed, and puts the node below that: the projection and the calls stay as they are. Paths that
- * are changed are copied, because others may share them.
+ * list with calls is computed, and puts the node below that: the projection and the calls stay as they are. Where a
+ * function in FROM has the calls, the node is at the rows that the function is called for. Paths that are changed are
+ * copied, because others may share them.
  */
 #include "ahead.h"
 
@@ -17,6 +18,7 @@
 #include "optimizer/paths.h"
 #include "optimizer/planner.h"
 #include "optimizer/tlist.h"
+#include "parser/parsetree.h"
 
 static create_upper_paths_hook_type previous_hook = NULL;
 
@@ -24,16 +26,20 @@ static create_upper_paths_hook_type previous_hook = NULL;
 typedef struct Place
 {
 	PlannerInfo *root;
+	Relids		functions;		/* in FROM that translate, once for each row of what is beside them */
 	List	   *limit;			/* the sum of these is how many rows will be wanted; NIL: unknown */
+	List	   *wanted;			/* calls that are made above for every row, and have no node yet */
 	bool		in_workers;		/* below a Gather */
 } Place;
 
 static Path *change_path(Place place, Path *path);
 
+/* Below what may want any number of rows, and of which nobody knows what it does with each. */
 static Place
-without_limit(Place place)
+anywhere_below(Place place)
 {
 	place.limit = NIL;
+	place.wanted = NIL;
 	return place;
 }
 
@@ -51,35 +57,122 @@ calls_of(PathTarget *target, List *given)
 }
 
 /*
- * Whether reading more rows of a path may have effects by what it returns, say as arguments of an aggregate. A sort has
- * read them all before it returns the first.
+ * Whether reading a row of a path calls a function in FROM that translates: its errors belong to its row as well, and it
+ * translates nothing for rows that nobody wants.
+ */
+static bool
+translates_itself(Place place, Path *path)
+{
+	return place.functions != NULL && (IS_UPPER_REL(path->parent) || bms_overlap(path->parent->relids, place.functions));
+}
+
+/*
+ * Whether reading more rows of a path may be noticed, say by effects of arguments of an aggregate. A sort has read them
+ * all before it returns the first.
  */
 static bool
 is_unsafe_input(Place place, Path *input)
 {
-	return !IsA(input, SortPath) && hymt_is_unsafe_expression(place.root, (Node *) input->pathtarget->exprs);
+	return !IsA(input, SortPath) &&
+		(translates_itself(place, input) || hymt_is_unsafe_expression(place.root, (Node *) input->pathtarget->exprs));
+}
+
+/* A path that returns the rows of its input, at no cost of its own. */
+static void
+fill_path(Path *path, NodeTag type, const Path *input, PathTarget *target)
+{
+	path->pathtype = type;
+	path->parent = input->parent;
+	path->pathtarget = target;
+	path->parallel_aware = input->parallel_aware;
+	path->parallel_safe = input->parallel_safe;
+	path->parallel_workers = input->parallel_workers;
+	path->rows = input->rows;
+	path->startup_cost = input->startup_cost;
+	path->total_cost = input->total_cost;
 }
 
 static Path *
-make_ahead_path(Place place, Path *input, List *calls)
+make_node_path(Place place, Path *input, PathTarget *target, List *calls)
 {
 	CustomPath *path = makeNode(CustomPath);
 
-	path->path.pathtype = T_CustomScan;
-	path->path.parent = input->parent;
-	path->path.pathtarget = input->pathtarget;
+	fill_path(&path->path, T_CustomScan, input, target);
+	path->path.pathkeys = input->pathkeys;
 	/* That is how counts come back from workers. */
 	path->path.parallel_aware = place.in_workers;
-	path->path.parallel_safe = input->parallel_safe;
-	path->path.parallel_workers = input->parallel_workers;
-	path->path.rows = input->rows;
-	path->path.startup_cost = input->startup_cost;
-	path->path.total_cost = input->total_cost;
-	path->path.pathkeys = input->pathkeys;
 	path->custom_paths = list_make1(input);
 	path->custom_private = hymt_ahead_path_private(calls, place.limit);
 	path->methods = &hymt_ahead_path_methods;
 	return &path->path;
+}
+
+static bool
+is_row_identity(Node *node)
+{
+	return IsA(node, Var) && ((Var *) node)->varno == ROWID_VAR;
+}
+
+/*
+ * The identity of a row in an inheritance tree is a Var that only nodes of the core may pass on. For the node its place
+ * is taken by the column of the tree that it is, where there is such a one. NULL: there is none. The target itself: it
+ * has no identities.
+ */
+static PathTarget *
+without_identity(PlannerInfo *root, PathTarget *target)
+{
+	PathTarget *result = target;
+	ListCell   *cell;
+
+	foreach(cell, target->exprs)
+	{
+		Var		   *identity = lfirst(cell);
+		Var		   *column;
+
+		if (!is_row_identity((Node *) identity))
+			continue;
+		column = copyObject(list_nth_node(RowIdentityVarInfo, root->row_identity_vars, identity->varattno - 1)->rowidvar);
+		/* ctid and tableoid; what foreign tables add has no name in the tree. */
+		if (column->varattno >= 0)
+			return NULL;
+		column->varno = root->parse->resultRelation;
+		if (result == target)
+			result = copy_pathtarget(target);
+		lfirst(list_nth_cell(result->exprs, foreach_current_index(cell))) = column;
+	}
+	return result;
+}
+
+static bool
+passes(Place place, PathTarget *target)
+{
+	return without_identity(place.root, target) != NULL;
+}
+
+/*
+ * An Append, whose columns are other expressions than those of its children at the same places. With one child it is
+ * taken out of the finished plan.
+ */
+static Path *
+restore_identity(Path *input, PathTarget *target)
+{
+	AppendPath *path = makeNode(AppendPath);
+
+	fill_path(&path->path, T_Append, input, target);
+	path->subpaths = list_make1(input);
+	path->first_partial_path = 1;
+	path->limit_tuples = -1;
+	return &path->path;
+}
+
+/* For an input whose target passes. */
+static Path *
+make_ahead_path(Place place, Path *input, List *calls)
+{
+	PathTarget *target = without_identity(place.root, input->pathtarget);
+	Path	   *node = make_node_path(place, input, target, calls);
+
+	return target == input->pathtarget ? node : restore_identity(node, input->pathtarget);
 }
 
 static Path *
@@ -95,19 +188,6 @@ project(Place place, Path *input, const Path *original)
 	return &projection->path;
 }
 
-static bool
-has_row_identity(PathTarget *target)
-{
-	ListCell   *cell;
-
-	foreach(cell, target->exprs)
-	{
-		if (IsA(lfirst(cell), Var) && ((Var *) lfirst(cell))->varno == ROWID_VAR)
-			return true;
-	}
-	return false;
-}
-
 /*
  * Some path computes its target itself: leaves it what the target needs, and has the rest computed above the node. `copy`
  * is a copy of the path; `given` are the targets of what is below it. Returns the path itself when that cannot be.
@@ -119,11 +199,10 @@ split_target(Place place, Path *path, Path *copy, List *given)
 	List	   *calls = calls_of(path->pathtarget, given);
 	Cost		saved;
 
-	if (calls == NIL)
+	if (calls == NIL || translates_itself(place, path))
 		return copy;
 	hymt_find_leaves((Node *) path->pathtarget->exprs, given, leaves);
-	/* A row's identity in an inheritance tree can be passed on by nodes of the core only. */
-	if (has_row_identity(leaves) || hymt_is_unsafe_expression(place.root, (Node *) leaves->exprs))
+	if (!passes(place, leaves) || hymt_is_unsafe_expression(place.root, (Node *) leaves->exprs))
 		return copy;
 	set_pathtarget_cost_width(place.root, leaves);
 	saved = Max(path->pathtarget->cost.per_tuple - leaves->cost.per_tuple, 0) * path->rows;
@@ -178,11 +257,109 @@ change_scan(Place place, Path *path)
 	return split_target(place, path, copy, NIL);
 }
 
+/* --- functions in FROM -------------------------------------------------------------------------------------------- */
+
+/* With arguments of the outer side. One below a Memoize is not called for every row. */
+static bool
+is_function_join(Place place, Path *path)
+{
+	Path	   *inner;
+
+	if (!IsA(path, NestPath))
+		return false;
+	inner = ((JoinPath *) path)->innerjoinpath;
+	return inner->pathtype == T_FunctionScan && inner->param_info != NULL && translates_itself(place, inner);
+}
+
+/* The calls of a function that is read for each row of the outer side. */
+static List *
+calls_of_function(Place place, Path *inner, Path *outer)
+{
+	List	   *calls = NIL;
+	ListCell   *cell;
+
+	foreach(cell, planner_rt_fetch(inner->parent->relid, place.root)->functions)
+		hymt_find_calls(lfirst_node(RangeTblFunction, cell)->funcexpr, outer->pathtarget->exprs, &calls);
+	return calls;
+}
+
+/* Whether a join with a function has at least one row for each row of its outer side. */
+static bool
+keeps_each_row(Place place, JoinPath *join)
+{
+	Path	   *function = join->innerjoinpath;
+	ListCell   *cell;
+
+	if (join->joinrestrictinfo != NIL)
+		return false;
+	if (join->jointype == JOIN_LEFT)
+		return true;
+	if (join->jointype != JOIN_INNER || function->parent->baserestrictinfo != NIL ||
+		function->param_info->ppi_clauses != NIL)
+		return false;
+	foreach(cell, planner_rt_fetch(function->parent->relid, place.root)->functions)
+	{
+		if (expression_returns_set(lfirst_node(RangeTblFunction, cell)->funcexpr))
+			return false;
+	}
+	return true;
+}
+
+/* Those of the calls whose arguments the input has, in its terms. */
+static List *
+calls_on(Path *input, List *calls)
+{
+	List	   *found = NIL;
+	ListCell   *cell;
+
+	foreach(cell, calls)
+	{
+		Node	   *call = hymt_in_terms_of(lfirst(cell), input->pathtarget->exprs);
+
+		if (call != NULL && IsA(call, FuncExpr))
+			found = list_append_unique(found, call);
+	}
+	return found;
+}
+
+/*
+ * The rows of the outer side are read ahead. Calls of the list above can be asked for there, too, where each of these
+ * rows is one of the join.
+ */
+static Path *
+change_function_join(Place place, JoinPath *join, List *given)
+{
+	Path	   *outer = join->outerjoinpath;
+	List	   *calls = calls_of_function(place, join->innerjoinpath, outer);
+	Place		below = anywhere_below(place);
+
+	if (keeps_each_row(place, join))
+	{
+		below.limit = place.limit;
+		calls = list_concat_unique(list_concat_unique(calls, place.wanted), calls_of(join->path.pathtarget, given));
+	}
+	calls = calls_on(outer, calls);
+	if (is_unsafe_input(place, outer) || !passes(place, outer->pathtarget))
+	{
+		below.wanted = calls;
+		join->outerjoinpath = change_path(below, outer);
+	}
+	else
+	{
+		join->outerjoinpath = change_path(below, outer);
+		if (calls != NIL)
+			join->outerjoinpath = make_ahead_path(below, join->outerjoinpath, calls);
+	}
+	return &join->path;
+}
+
+/* --- joins, inheritance, projections ------------------------------------------------------------------------------ */
+
 /* What is read once from its beginning to its end, or in order, can be read ahead; what is read again for each row, not. */
 static Path *
 change_join(Place place, Path *path)
 {
-	Place		below = without_limit(place);
+	Place		below = anywhere_below(place);
 	JoinPath   *copy;
 	List	   *given;
 
@@ -199,6 +376,8 @@ change_join(Place place, Path *path)
 			break;
 	}
 	given = targets_of(copy->outerjoinpath, copy->innerjoinpath);
+	if (is_function_join(place, path))
+		return change_function_join(place, copy, given);
 	copy->outerjoinpath = change_path(below, copy->outerjoinpath);
 	if (IsA(path, HashPath))
 		copy->innerjoinpath = change_path(below, copy->innerjoinpath);
@@ -242,6 +421,7 @@ change_projection(Place place, ProjectionPath *path)
 	ProjectionPath *copy = COPY_NODE(path, ProjectionPath);
 	List	   *given = path->subpath->pathtarget->exprs;
 	List	   *calls = calls_of(path->path.pathtarget, given);
+	Place		below = place;
 
 	if (calls != NIL && IsA(path->subpath, AppendPath) && path->subpath->parent->reloptkind == RELOPT_BASEREL)
 	{
@@ -250,10 +430,15 @@ change_projection(Place place, ProjectionPath *path)
 		if (changed != NULL)
 			return changed;
 	}
-	copy->subpath = change_path(place, path->subpath);
-	if (calls != NIL && path->subpath->param_info == NULL && !has_row_identity(path->subpath->pathtarget) &&
+	below.wanted = calls;
+	if (calls != NIL && path->subpath->param_info == NULL && passes(place, path->subpath->pathtarget) &&
 		!IsA(path->subpath, GroupResultPath) && !is_unsafe_input(place, path->subpath))
-		copy->subpath = make_ahead_path(place, copy->subpath, calls);
+	{
+		below.wanted = NIL;
+		copy->subpath = make_ahead_path(place, change_path(below, path->subpath), calls);
+	}
+	else
+		copy->subpath = change_path(below, path->subpath);
 	/* Whether a plan node is needed for it was decided for another input. */
 	copy->dummypp = false;
 	return &copy->path;
@@ -318,7 +503,7 @@ change_merge_source(Place place, Path *source)
 	List	   *calls = NIL;
 	ListCell   *cell;
 
-	if (place.root->parse->commandType != CMD_MERGE || has_row_identity(source->pathtarget) ||
+	if (place.root->parse->commandType != CMD_MERGE || !passes(place, source->pathtarget) ||
 		is_unsafe_input(place, source))
 		return source;
 	foreach(cell, place.root->parse->mergeActionList)
@@ -363,7 +548,7 @@ static Path *
 change_upper(Place place, Path *path, Path *copy, Path **subpath)
 {
 	List	   *given = list_copy((*subpath)->pathtarget->exprs);
-	Place		below = without_limit(place);
+	Place		below = anywhere_below(place);
 
 	below.in_workers = place.in_workers || IsA(path, GatherPath) || IsA(path, GatherMergePath);
 	*subpath = change_path(below, *subpath);
@@ -373,7 +558,7 @@ change_upper(Place place, Path *path, Path *copy, Path **subpath)
 static Path *
 change_path(Place place, Path *path)
 {
-	Place		below = without_limit(place);
+	Place		below = anywhere_below(place);
 
 	/* Such a one is read anew for each row of another one, and may be asked for values of that. */
 	if (path->param_info != NULL)
@@ -481,14 +666,16 @@ change_path(Place place, Path *path)
 			{
 				AppendPath *copy = COPY_NODE(path, AppendPath);
 
-				copy->subpaths = change_paths(place, copy->subpaths);
+				below.limit = place.limit;
+				copy->subpaths = change_paths(below, copy->subpaths);
 				return &copy->path;
 			}
 		case T_MergeAppendPath:
 			{
 				MergeAppendPath *copy = COPY_NODE(path, MergeAppendPath);
 
-				copy->subpaths = change_paths(place, copy->subpaths);
+				below.limit = place.limit;
+				copy->subpaths = change_paths(below, copy->subpaths);
 				return &copy->path;
 			}
 		default:
@@ -500,11 +687,11 @@ change_path(Place place, Path *path)
 
 /* Calls in what was pulled up from a subquery that is outer joined, or part of UNION ALL, stand in placeholders. */
 static bool
-query_has_calls(PlannerInfo *root)
+query_has_calls(PlannerInfo *root, Relids functions)
 {
 	ListCell   *cell;
 
-	if (hymt_mentions_call((Node *) root->processed_tlist))
+	if (functions != NULL || hymt_mentions_call((Node *) root->processed_tlist))
 		return true;
 	foreach(cell, root->placeholder_list)
 	{
@@ -526,6 +713,23 @@ query_has_calls(PlannerInfo *root)
 	return false;
 }
 
+/* Those that depend on rows of something else; others are called once. */
+static Relids
+translating_functions(PlannerInfo *root)
+{
+	Relids		found = NULL;
+	ListCell   *cell;
+
+	foreach(cell, root->parse->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, cell);
+
+		if (rte->rtekind == RTE_FUNCTION && rte->lateral && hymt_mentions_call((Node *) rte->functions))
+			found = bms_add_member(found, foreach_current_index(cell) + 1);
+	}
+	return found;
+}
+
 static void
 paths_finished(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, RelOptInfo *output, void *extra)
 {
@@ -533,8 +737,10 @@ paths_finished(PlannerInfo *root, UpperRelationKind stage, RelOptInfo *input, Re
 
 	if (previous_hook != NULL)
 		previous_hook(root, stage, input, output, extra);
-	if (stage != UPPERREL_FINAL || !hymt_read_ahead || hymt_shared == NULL || !hymt_layout_fits() ||
-		!query_has_calls(root) || hymt_is_unsafe_source(root))
+	if (stage != UPPERREL_FINAL || !hymt_read_ahead || hymt_shared == NULL || !hymt_layout_fits())
+		return;
+	place.functions = translating_functions(root);
+	if (!query_has_calls(root, place.functions) || hymt_is_unsafe_source(root))
 		return;
 	output->pathlist = change_paths(place, output->pathlist);
 	place.in_workers = true;

@@ -77,12 +77,8 @@ extern HymtOnError hymt_order_on_error(const text *value);
 /* Reads the arguments that all translating functions have behind their text. */
 extern void hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order);
 
-/*
- * The same without raising: false for whatever would not come to a translation, and for orders that are not plain:
- * without context, adapter and sampling.
- */
+/* The same without raising: false for whatever would raise. */
 extern bool hymt_read_order_quietly(FunctionCallInfo fcinfo, HymtOrder *order);
-extern bool hymt_order_is_plain(const HymtOrder *order);
 
 /* What is asked of the engine for a text in UTF-8, which stays the caller's. */
 extern HymtRequestSpec hymt_request_spec(const HymtOrder *order, const char *utf8, Size length);

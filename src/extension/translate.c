@@ -40,13 +40,16 @@ enum
 
 /* --- arguments ---------------------------------------------------------------------------------------------------- */
 
-static void
-raise_null(const char *name)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-			 errmsg("argument \"%s\" must not be null", name)));
-}
+/*
+ * For a reader of arguments: ends it with false, or with an error unless it reads quietly. What is read ahead is read
+ * quietly: its row may never come to its turn.
+ */
+#define REFUSE(quietly, ...) \
+	do { \
+		if (quietly) \
+			return false; \
+		ereport(ERROR, (__VA_ARGS__)); \
+	} while (0)
 
 static bool
 text_is(const text *value, const char *word)
@@ -65,27 +68,29 @@ known_languages(void)
 	return list.data;
 }
 
-static const HymtLanguage *
-find_language(const text *code)
+static bool
+read_language(const char *name, const text *code, bool quietly, const HymtLanguage **language)
 {
-	return hymt_language_find(VARDATA_ANY(code), VARSIZE_ANY_EXHDR(code));
+	*language = hymt_language_find(VARDATA_ANY(code), VARSIZE_ANY_EXHDR(code));
+	if (*language == NULL)
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("unknown language \"%s\" in argument \"%s\"", text_to_cstring(code), name),
+			   errdetail("Known languages are %s.", known_languages()));
+	return true;
 }
 
 const HymtLanguage *
 hymt_order_language(const char *name, const text *code)
 {
-	const HymtLanguage *language = find_language(code);
+	const HymtLanguage *language;
 
-	if (language == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unknown language \"%s\" in argument \"%s\"", text_to_cstring(code), name),
-				 errdetail("Known languages are %s.", known_languages())));
+	(void) read_language(name, code, false, &language);
 	return language;
 }
 
 static bool
-find_on_error(const text *value, HymtOnError *on_error)
+read_on_error(const text *value, bool quietly, HymtOnError *on_error)
 {
 	static const char *const names[] = {
 		[HYMT_ON_ERROR_RAISE] = "error", [HYMT_ON_ERROR_NULL] = "null", [HYMT_ON_ERROR_SOURCE] = "source"
@@ -99,7 +104,11 @@ find_on_error(const text *value, HymtOnError *on_error)
 			return true;
 		}
 	}
-	return false;
+	REFUSE(quietly,
+		   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+		   errmsg("\"%s\" is no value of argument \"on_error\"", text_to_cstring(value)),
+		   errdetail("Values are error, null and source."));
+	return false;				/* not reached */
 }
 
 HymtOnError
@@ -107,29 +116,28 @@ hymt_order_on_error(const text *value)
 {
 	HymtOnError on_error = HYMT_ON_ERROR_RAISE;
 
-	if (!find_on_error(value, &on_error))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"%s\" is no value of argument \"on_error\"", text_to_cstring(value)),
-				 errdetail("Values are error, null and source.")));
+	(void) read_on_error(value, false, &on_error);
 	return on_error;
 }
 
-/* True for the formats that are translated as plain text today. */
+/* *plain: it is translated as plain text, as all formats are that this version knows. */
 static bool
-check_format(const text *format)
+read_format(const text *format, bool quietly, bool *plain)
 {
 	static const char *const known[] = {"text", "html", "markdown", "icu", "auto"};
 
 	for (int i = 0; i < lengthof(known); i++)
 	{
 		if (text_is(format, known[i]))
-			return i == 0;
+		{
+			*plain = i == 0;
+			return true;
+		}
 	}
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("\"%s\" is no value of argument \"format\"", text_to_cstring(format)),
-			 errdetail("Values are text, html, markdown, icu and auto.")));
+	REFUSE(quietly,
+		   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+		   errmsg("\"%s\" is no value of argument \"format\"", text_to_cstring(format)),
+		   errdetail("Values are text, html, markdown, icu and auto."));
 	return false;				/* not reached */
 }
 
@@ -140,15 +148,15 @@ string_is(const JsonbValue *value, const char *word)
 		memcmp(value->val.string.val, word, strlen(word)) == 0;
 }
 
-/* True for bulk. */
 static bool
-priority_option(const JsonbValue *value)
+priority_option(const JsonbValue *value, bool quietly, bool *bulk)
 {
-	if (!string_is(value, "normal") && !string_is(value, "bulk"))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"priority\" must be \"normal\" or \"bulk\"")));
-	return string_is(value, "bulk");
+	*bulk = string_is(value, "bulk");
+	if (!*bulk && !string_is(value, "normal"))
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("option \"priority\" must be \"normal\" or \"bulk\""));
+	return true;
 }
 
 /* The integer that a member is, if it is one within these bounds; else false. */
@@ -170,16 +178,17 @@ read_integer(const JsonbValue *value, int64 least, int64 most, int64 *number)
 	return true;
 }
 
-static int
-max_tokens_option(const JsonbValue *value)
+static bool
+max_tokens_option(const JsonbValue *value, bool quietly, int *max_tokens)
 {
 	int64		tokens;
 
 	if (!read_integer(value, 1, LARGEST_MAX_TOKENS, &tokens))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"max_tokens\" must be an integer from 1 to %d", LARGEST_MAX_TOKENS)));
-	return (int) tokens;
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("option \"max_tokens\" must be an integer from 1 to %d", LARGEST_MAX_TOKENS));
+	*max_tokens = (int) tokens;
+	return true;
 }
 
 /* Whether hymt.adapters has an adapter with this name. */
@@ -198,20 +207,21 @@ adapter_is_known(const char *name, Size length)
 	return false;
 }
 
-static void
-adapter_option(const JsonbValue *value, HymtOrder *order)
+static bool
+adapter_option(const JsonbValue *value, bool quietly, HymtOrder *order)
 {
 	if (value->type != jbvString)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"adapter\" must be the name of an adapter")));
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("option \"adapter\" must be the name of an adapter"));
 	if (!adapter_is_known(value->val.string.val, value->val.string.len))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("adapter \"%s\" does not exist", pnstrdup(value->val.string.val, value->val.string.len)),
-				 errhint("The setting hymt.adapters gives names to adapters.")));
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("adapter \"%s\" does not exist", pnstrdup(value->val.string.val, value->val.string.len)),
+			   errhint("The setting hymt.adapters gives names to adapters."));
 	/* Known names fit. */
 	memcpy(order->adapter, value->val.string.val, value->val.string.len);
+	return true;
 }
 
 /* The number that a member is, if it is one from 0 to `most`; else false. */
@@ -230,61 +240,77 @@ read_fraction(const JsonbValue *value, float most, float *fraction)
 	return true;
 }
 
-static float
-temperature_option(const JsonbValue *value)
+static bool
+temperature_option(const JsonbValue *value, bool quietly, float *temperature)
 {
-	float		temperature;
-
-	if (!read_fraction(value, HYMT_TEMPERATURE_MAX, &temperature))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("sampling option \"temperature\" must be a number from 0 to %g", HYMT_TEMPERATURE_MAX)));
-	return temperature;
+	if (!read_fraction(value, HYMT_TEMPERATURE_MAX, temperature))
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("sampling option \"temperature\" must be a number from 0 to %g", HYMT_TEMPERATURE_MAX));
+	return true;
 }
 
-static float
-top_p_option(const JsonbValue *value)
+static bool
+top_p_option(const JsonbValue *value, bool quietly, float *top_p)
 {
-	float		top_p;
-
 	/* What is lost in the conversion to float must not make 0 of it. */
-	if (!read_fraction(value, 1, &top_p) || top_p == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("sampling option \"top_p\" must be a number greater than 0 and at most 1")));
-	return top_p;
+	if (!read_fraction(value, 1, top_p) || *top_p == 0)
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("sampling option \"top_p\" must be a number greater than 0 and at most 1"));
+	return true;
 }
 
-static uint32
-top_k_option(const JsonbValue *value)
+static bool
+top_k_option(const JsonbValue *value, bool quietly, uint32 *top_k)
 {
-	int64		top_k;
+	int64		number;
 
-	if (!read_integer(value, 0, PG_INT32_MAX, &top_k))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("sampling option \"top_k\" must be an integer from 0 to %d", PG_INT32_MAX)));
-	return (uint32) top_k;
+	if (!read_integer(value, 0, PG_INT32_MAX, &number))
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("sampling option \"top_k\" must be an integer from 0 to %d", PG_INT32_MAX));
+	*top_k = (uint32) number;
+	return true;
 }
 
-static uint64
-seed_option(const JsonbValue *value)
+static bool
+seed_option(const JsonbValue *value, bool quietly, uint64_t *seed)
 {
-	int64		seed;
+	int64		number;
 
-	if (!read_integer(value, PG_INT64_MIN, PG_INT64_MAX, &seed))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("sampling option \"seed\" must be an integer of 64 bits")));
-	return (uint64) seed;
+	if (!read_integer(value, PG_INT64_MIN, PG_INT64_MAX, &number))
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("sampling option \"seed\" must be an integer of 64 bits"));
+	*seed = (uint64_t) number;
+	return true;
+}
+
+static bool
+read_sampling_member(const JsonbValue *key, const JsonbValue *value, bool quietly, HymtDraw *draw)
+{
+	if (string_is(key, "temperature"))
+		return temperature_option(value, quietly, &draw->temperature);
+	if (string_is(key, "top_p"))
+		return top_p_option(value, quietly, &draw->top_p);
+	if (string_is(key, "top_k"))
+		return top_k_option(value, quietly, &draw->top_k);
+	if (string_is(key, "seed"))
+		return seed_option(value, quietly, &draw->seed);
+	REFUSE(quietly,
+		   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+		   errmsg("unknown sampling option \"%s\"", pnstrdup(key->val.string.val, key->val.string.len)),
+		   errdetail("Options are temperature, top_p, top_k and seed."));
+	return false;				/* not reached */
 }
 
 /*
  * How tokens are drawn. Everything has a default, the seed too: the same call gives the same answer, as a STABLE function
  * must.
  */
-static HymtDraw
-sampling_option(const JsonbValue *value)
+static bool
+sampling_option(const JsonbValue *value, bool quietly, HymtDraw *result)
 {
 	HymtDraw	draw = {.temperature = 1, .top_p = 1};
 	JsonbIterator *iterator;
@@ -292,79 +318,86 @@ sampling_option(const JsonbValue *value)
 	JsonbValue	member;
 
 	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"sampling\" must be a JSON object")));
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("option \"sampling\" must be a JSON object"));
 	iterator = JsonbIteratorInit(value->val.binary.data);
 	JsonbIteratorNext(&iterator, &key, false);
 	while (JsonbIteratorNext(&iterator, &key, true) == WJB_KEY)
 	{
 		JsonbIteratorNext(&iterator, &member, true);
-		if (string_is(&key, "temperature"))
-			draw.temperature = temperature_option(&member);
-		else if (string_is(&key, "top_p"))
-			draw.top_p = top_p_option(&member);
-		else if (string_is(&key, "top_k"))
-			draw.top_k = top_k_option(&member);
-		else if (string_is(&key, "seed"))
-			draw.seed = seed_option(&member);
-		else
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("unknown sampling option \"%s\"", pnstrdup(key.val.string.val, key.val.string.len)),
-					 errdetail("Options are temperature, top_p, top_k and seed.")));
+		if (!read_sampling_member(&key, &member, quietly, &draw))
+			return false;
 	}
 	/* Requests that mean the same are the same. */
 	if (draw.temperature == 0)
 		memset(&draw, 0, sizeof(draw));
-	return draw;
+	*result = draw;
+	return true;
 }
 
-/* Reads the options; returns whether there is one that this version lacks. */
+/* *planned becomes true with an option that this version lacks. */
 static bool
-read_options(Jsonb *options, HymtOrder *order)
+read_option(const JsonbValue *key, const JsonbValue *value, bool quietly, HymtOrder *order, bool *planned)
+{
+	if (string_is(key, "max_tokens"))
+		return max_tokens_option(value, quietly, &order->max_new_tokens);
+	if (string_is(key, "priority"))
+		return priority_option(value, quietly, &order->bulk);
+	if (string_is(key, "adapter"))
+		return adapter_option(value, quietly, order);
+	if (string_is(key, "sampling"))
+		return sampling_option(value, quietly, &order->draw);
+	if (!string_is(key, "max_chars"))
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("unknown option \"%s\"", pnstrdup(key->val.string.val, key->val.string.len)),
+			   errdetail("Options are adapter, max_chars, max_tokens, priority and sampling."));
+	*planned = true;
+	return true;
+}
+
+static bool
+read_options(Jsonb *options, bool quietly, HymtOrder *order, bool *planned)
 {
 	JsonbIterator *iterator;
-	JsonbIteratorToken token;
 	JsonbValue	key;
 	JsonbValue	value;
-	bool		planned = false;
 
 	if (!JB_ROOT_IS_OBJECT(options))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"options\" must be a JSON object")));
+		REFUSE(quietly,
+			   errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			   errmsg("argument \"options\" must be a JSON object"));
 	iterator = JsonbIteratorInit(&options->root);
 	JsonbIteratorNext(&iterator, &key, false);
-	while ((token = JsonbIteratorNext(&iterator, &key, true)) == WJB_KEY)
+	while (JsonbIteratorNext(&iterator, &key, true) == WJB_KEY)
 	{
 		JsonbIteratorNext(&iterator, &value, true);
-		if (string_is(&key, "max_tokens"))
-			order->max_new_tokens = max_tokens_option(&value);
-		else if (string_is(&key, "priority"))
-			order->bulk = priority_option(&value);
-		else if (string_is(&key, "adapter"))
-			adapter_option(&value, order);
-		else if (string_is(&key, "sampling"))
-			order->draw = sampling_option(&value);
-		else if (string_is(&key, "max_chars"))
-			planned = true;
-		else
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("unknown option \"%s\"", pnstrdup(key.val.string.val, key.val.string.len)),
-					 errdetail("Options are adapter, max_chars, max_tokens, priority and sampling.")));
+		if (!read_option(&key, &value, quietly, order, planned))
+			return false;
 	}
-	return planned;
+	return true;
 }
 
-static void
-raise_planned(const char *what, const char *hint)
+static bool
+check_not_null(FunctionCallInfo fcinfo, int argument, const char *name, bool quietly)
 {
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("hymt %s does not support %s", HYMT_VERSION, what),
-			 errhint("%s", hint)));
+	if (PG_ARGISNULL(argument))
+		REFUSE(quietly,
+			   errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+			   errmsg("argument \"%s\" must not be null", name));
+	return true;
+}
+
+static bool
+check_absent(bool present, bool quietly, const char *what, const char *hint)
+{
+	if (present)
+		REFUSE(quietly,
+			   errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			   errmsg("hymt %s does not support %s", HYMT_VERSION, what),
+			   errhint("%s", hint));
+	return true;
 }
 
 static bool
@@ -374,94 +407,51 @@ is_automatic(FunctionCallInfo fcinfo)
 }
 
 /* An empty context is none. It stays in the current memory context. */
-static void
-read_context(text *context, HymtOrder *order)
+static bool
+read_context(text *context, bool quietly, HymtOrder *order)
 {
-	order->context = hymt_server_to_utf8(VARDATA_ANY(context), VARSIZE_ANY_EXHDR(context), &order->context_length);
+	const char *given = VARDATA_ANY(context);
+	Size		length = VARSIZE_ANY_EXHDR(context);
+
+	order->context = quietly ? hymt_server_to_utf8_quietly(given, length, &order->context_length) :
+		hymt_server_to_utf8(given, length, &order->context_length);
+	return order->context != NULL;
 }
 
 /* Wrong values are reported first, then right ones that this version lacks. */
-void
-hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order)
+static bool
+read_order(FunctionCallInfo fcinfo, bool quietly, HymtOrder *order)
 {
 	bool		automatic = is_automatic(fcinfo);
 	bool		plain;
-	bool		planned_options = false;
+	bool		planned = false;
 
 	memset(order, 0, sizeof(HymtOrder));
-	if (PG_ARGISNULL(ARG_TARGET))
-		raise_null("tgt");
-	if (PG_ARGISNULL(ARG_FORMAT))
-		raise_null("format");
-	if (PG_ARGISNULL(ARG_ON_ERROR))
-		raise_null("on_error");
-	if (!automatic)
-		order->source = hymt_order_language("src", PG_GETARG_TEXT_PP(ARG_SOURCE));
-	order->target = hymt_order_language("tgt", PG_GETARG_TEXT_PP(ARG_TARGET));
-	plain = check_format(PG_GETARG_TEXT_PP(ARG_FORMAT));
-	order->on_error = hymt_order_on_error(PG_GETARG_TEXT_PP(ARG_ON_ERROR));
-	if (!PG_ARGISNULL(ARG_OPTIONS))
-		planned_options = read_options(PG_GETARG_JSONB_P(ARG_OPTIONS), order);
-
-	if (automatic)
-		raise_planned("language detection", "Name the source language in argument \"src\".");
-	if (!PG_ARGISNULL(ARG_GLOSSARY))
-		raise_planned("glossaries", "Leave out argument \"glossary\".");
-	if (!plain)
-		raise_planned("formats other than text", "Use format => 'text'.");
-	if (planned_options)
-		raise_planned("option max_chars", "Leave it out.");
-	if (!PG_ARGISNULL(ARG_CONTEXT))
-		read_context(PG_GETARG_TEXT_PP(ARG_CONTEXT), order);
+	return check_not_null(fcinfo, ARG_TARGET, "tgt", quietly) &&
+		check_not_null(fcinfo, ARG_FORMAT, "format", quietly) &&
+		check_not_null(fcinfo, ARG_ON_ERROR, "on_error", quietly) &&
+		(automatic || read_language("src", PG_GETARG_TEXT_PP(ARG_SOURCE), quietly, &order->source)) &&
+		read_language("tgt", PG_GETARG_TEXT_PP(ARG_TARGET), quietly, &order->target) &&
+		read_format(PG_GETARG_TEXT_PP(ARG_FORMAT), quietly, &plain) &&
+		read_on_error(PG_GETARG_TEXT_PP(ARG_ON_ERROR), quietly, &order->on_error) &&
+		(PG_ARGISNULL(ARG_OPTIONS) || read_options(PG_GETARG_JSONB_P(ARG_OPTIONS), quietly, order, &planned)) &&
+		check_absent(automatic, quietly, "language detection", "Name the source language in argument \"src\".") &&
+		check_absent(!PG_ARGISNULL(ARG_GLOSSARY), quietly, "glossaries", "Leave out argument \"glossary\".") &&
+		check_absent(!plain, quietly, "formats other than text", "Use format => 'text'.") &&
+		check_absent(planned, quietly, "option max_chars", "Leave it out.") &&
+		(PG_ARGISNULL(ARG_CONTEXT) || read_context(PG_GETARG_TEXT_PP(ARG_CONTEXT), quietly, order));
 }
 
-/* The options of a plain order, if there are no others and all are right. */
-static bool
-read_options_quietly(Jsonb *options, HymtOrder *order)
+void
+hymt_read_order(FunctionCallInfo fcinfo, HymtOrder *order)
 {
-	JsonbIterator *iterator;
-	JsonbValue	key;
-	JsonbValue	value;
-	int64		tokens;
-
-	if (!JB_ROOT_IS_OBJECT(options))
-		return false;
-	iterator = JsonbIteratorInit(&options->root);
-	JsonbIteratorNext(&iterator, &key, false);
-	while (JsonbIteratorNext(&iterator, &key, true) == WJB_KEY)
-	{
-		JsonbIteratorNext(&iterator, &value, true);
-		if (string_is(&key, "max_tokens") && read_integer(&value, 1, LARGEST_MAX_TOKENS, &tokens))
-			order->max_new_tokens = (int) tokens;
-		else if (string_is(&key, "priority") && (string_is(&value, "bulk") || string_is(&value, "normal")))
-			order->bulk = string_is(&value, "bulk");
-		else
-			return false;
-	}
-	return true;
+	(void) read_order(fcinfo, false, order);
 }
 
 bool
 hymt_read_order_quietly(FunctionCallInfo fcinfo, HymtOrder *order)
 {
-	memset(order, 0, sizeof(HymtOrder));
-	if (PG_ARGISNULL(ARG_TARGET) || PG_ARGISNULL(ARG_FORMAT) || PG_ARGISNULL(ARG_ON_ERROR) || is_automatic(fcinfo) ||
-		!PG_ARGISNULL(ARG_CONTEXT) || !PG_ARGISNULL(ARG_GLOSSARY))
-		return false;
-	order->source = find_language(PG_GETARG_TEXT_PP(ARG_SOURCE));
-	order->target = find_language(PG_GETARG_TEXT_PP(ARG_TARGET));
-	return order->source != NULL && order->target != NULL && text_is(PG_GETARG_TEXT_PP(ARG_FORMAT), "text") &&
-		find_on_error(PG_GETARG_TEXT_PP(ARG_ON_ERROR), &order->on_error) &&
-		(PG_ARGISNULL(ARG_OPTIONS) || read_options_quietly(PG_GETARG_JSONB_P(ARG_OPTIONS), order));
-}
-
-bool
-hymt_order_is_plain(const HymtOrder *order)
-{
-	static const HymtDraw likeliest;
-
-	return order->context_length == 0 && order->adapter[0] == '\0' &&
-		memcmp(&order->draw, &likeliest, sizeof(HymtDraw)) == 0;
+	return read_order(fcinfo, true, order);
 }
 
 /* --- one translation ---------------------------------------------------------------------------------------------- */

@@ -79,7 +79,9 @@ sub call
 	my $source = pick("'zh'", "'zh'", "'zh'", "$r.lang", "'en'");
 	my $target = pick("'en'", "'en'", "'fr'", "'ja'");
 	my $rest = pick('', '', '', '', ", on_error => 'null'", ", on_error => 'source'", q(, options => '{"priority": "bulk"}'),
-		q(, options => '{"max_tokens": 50}'));
+		q(, options => '{"max_tokens": 50}'), ", context => $r.note", ", context => 'about ' || $r.id", ", context => 'shoes'", ", context => NULL, options => $r.data",
+		q(, options => '{"sampling": {}}'), q(, options => '{"sampling": {"seed": 4, "top_p": 0.5}}'), q(, 'shoes', options => '{"adapter": "formal"}'),
+		q(, options => '{"adapter": "unknown"}'));
 
 	return "hymt_translate($text, $source, $target$rest)";
 }
@@ -119,6 +121,15 @@ sub source
 		"SELECT a.id, a.title, $call, a.note, a.price, a.lang, a.data FROM p AS a) AS r",
 		'u AS a, LATERAL (SELECT * FROM t WHERE t.id = a.id) AS r',
 		"u AS a, LATERAL (SELECT t.*, hymt_translate(t.title, 'zh', 'en') || a.id AS en FROM t WHERE t.price > a.price ORDER BY t.id LIMIT 2) AS r",
+		"t AS r, LATERAL hymt_translate_details(r.title, 'zh', 'en') AS d", "bad AS r, LATERAL hymt_translate_details(r.title, r.lang, 'en') AS d",
+		"p AS r LEFT JOIN LATERAL hymt_translate(r.title, 'zh', 'en', r.note) AS d ON true", "i AS r LEFT JOIN LATERAL hymt_translate_details(r.title, 'zh', 'fr') AS d ON d.status = 'unchanged'",
+		"t AS r, hymt_translate(r.title, 'zh', 'en') AS d, hymt_translate(d || r.id, 'zh', 'fr') AS e, hymt_translate(r.note, 'zh', 'ja') AS f",
+		"(SELECT t.*, d.translation AS en FROM t, LATERAL hymt_translate_details(t.title, 'zh', 'en') AS d WHERE d.status = 'translated') AS r",
+		"t AS a JOIN u AS b USING (id), LATERAL hymt_translate_details(b.title, 'zh', 'en') AS d, LATERAL (SELECT a.*) AS r",
+		"t AS a LEFT JOIN u AS b USING (id) LEFT JOIN LATERAL hymt_translate_details(b.title, 'zh', 'en') AS d ON true JOIN p AS r ON r.id = a.id",
+		"t AS r, regexp_split_to_table(hymt_translate(r.title, 'zh', 'en'), ' ') AS word", "t AS r, unnest(ARRAY[r.title, r.note]) AS word",
+		"t AS r, loud(r.id) AS l, hymt_translate(r.title, 'zh', 'en') AS d", "(SELECT r.*, w FROM t AS r, hymt_translate(r.title || r.price, 'zh', 'en') AS w OFFSET 2) AS r",
+		"t AS r LEFT JOIN (SELECT a.id AS k, d.translation || '!' AS en FROM u AS a, LATERAL hymt_translate_details(a.title, 'zh', 'en') AS d) AS x ON x.k = r.id",
 		'(SELECT * FROM t ORDER BY price, id FOR UPDATE) AS r', '(SELECT loud(id) AS id, title, note, title_en, price, lang, data FROM t) AS r',
 		"(SELECT g AS id, '第' || g AS title, NULL AS note, NULL AS title_en, g AS price, 'zh' AS lang, NULL::jsonb AS data FROM generate_series(1, 50) g) AS r",
 		'(WITH w AS MATERIALIZED (SELECT * FROM t) SELECT * FROM w) AS r',
@@ -138,6 +149,7 @@ sub select_statement
 	# Without an order, which rows a LIMIT gives is nobody's promise either.
 	$tail ||= ' ORDER BY r.id' if $limit ne '';
 	$tail .= ', r.title, r.note' if $limit ne '' && $from =~ /UNION|JOIN|LATERAL/;
+	$tail .= ', word' if $limit ne '' && $from =~ /AS word/;
 	push @list, pick("nextval('s')", 'loud(r.id)', 'row_number() OVER (ORDER BY r.id, r.price)', 'count(*) OVER ()',
 		'generate_series(1, 2)') if chance(0.15);
 	return "SELECT DISTINCT $list[1] FROM $from WHERE $where" if chance(0.04);
@@ -166,6 +178,15 @@ sub data_statement
 		"UPDATE $table AS r SET title_en = $call, note = left(" . call('r') . ", 20) WHERE $where",
 		"UPDATE $table AS q SET title_en = $call FROM t AS r WHERE r.id = q.id AND $where",
 		"UPDATE $table AS r SET title_en = $call FROM u AS a WHERE r.id = a.id RETURNING r.id, " . call('r'),
+		"UPDATE $table AS q SET title_en = hymt_translate(q.title, 'zh', 'en'), note = left($call, 20) FROM " . pick('t', 'p', 'i') . " AS r WHERE r.id = q.id AND $where",
+		"UPDATE $table AS q SET title_en = d FROM t AS r, hymt_translate(r.title, 'zh', 'en') AS d WHERE r.id = q.id AND $where RETURNING q.*, r.id, q.tableoid::regclass",
+		"UPDATE p SET id = (p.id + 35) % 140, title_en = $call FROM t AS r WHERE r.id = p.id AND $where RETURNING p.id, p.tableoid::regclass",
+		"UPDATE i SET title_en = $call || i.ctid FROM u AS r WHERE r.id = i.id RETURNING i.*, i.tableoid::regclass",
+		"DELETE FROM $table AS q USING t AS r, hymt_translate(r.title, 'zh', 'en') AS d WHERE r.id = q.id AND $where AND d <> 'x' RETURNING q.id",
+		"INSERT INTO target SELECT r.id, d.translation FROM t AS r, LATERAL hymt_translate_details(r.title, 'zh', 'en') AS d WHERE $where",
+		"MERGE INTO $table AS q USING $source ON q.id = x.id WHEN MATCHED THEN UPDATE SET title_en = x.en",
+		"MERGE INTO $table AS q USING $source ON q.id = x.id WHEN MATCHED THEN UPDATE SET title_en = x.en WHEN NOT MATCHED THEN INSERT (id, title_en) VALUES (x.id, x.en)",
+		"MERGE INTO $table AS q USING (SELECT r.id, d FROM t AS r, hymt_translate(r.title, 'zh', 'en') AS d WHERE $where) AS x ON q.id = x.id WHEN MATCHED AND x.id > 9 THEN UPDATE SET title_en = x.d WHEN MATCHED THEN DELETE",
 		"INSERT INTO target $select",
 		"INSERT INTO target $select ON CONFLICT (id) DO UPDATE SET en = excluded.en",
 		"INSERT INTO target SELECT id, 'old' FROM t WHERE id % 2 = 0; INSERT INTO target SELECT r.id, $call FROM t AS r " .
@@ -248,6 +269,8 @@ sub random_case
 	  : $kind < 0.95 ? prepared_statements()
 	  : 'SELECT sum_of(' . pick(1, 5, 100, 500) . ')';
 
+	# Which of its errors comes first, and after how many rows, is nobody's promise where several processes look for it.
+	$sql = "SET LOCAL max_parallel_workers_per_gather = 0;\n$sql" if $sql =~ /\bbad AS r\b/;
 	# The sequence tells how often what has effects was evaluated, as setval() is undone by no rollback, nor is nextval().
 	return settings() . "SELECT setval('s', 1);\nSAVEPOINT before;\n$sql;\nSAVEPOINT after;\nROLLBACK TO before;\n" .
 	  "SELECT last_value FROM s;\n" if $kind < 0.5;

@@ -15,6 +15,7 @@ statement_timeout = '60s'
 max_worker_processes = 16
 max_connections = 120
 hymt.queue_slots = 1024
+hymt.adapters = '@formal=formal'
 END
 my $arrivals = 0;
 
@@ -73,6 +74,24 @@ my %form = (
 	'several calls in one list' => [ '', "SELECT en FROM (SELECT $call AS en, hymt_translate(r.description, 'zh', 'en'), hymt_translate(r.title || ' ', 'zh', 'fr') FROM t AS r OFFSET 0) AS x" ],
 	'languages from columns' => [ '', "SELECT hymt_translate(r.title, coalesce(r.note, 'zh'), 'en') AS en FROM t AS r OFFSET 0" ],
 	'details' => [ '', "SELECT (hymt_translate_details(r.title, 'zh', 'en')).translation AS en FROM t AS r OFFSET 0" ],
+	'with a context' => [ '', "SELECT hymt_translate(r.title, 'zh', 'en', r.description) AS en FROM t AS r OFFSET 0" ],
+	'with sampling' => [ '', "SELECT hymt_translate(r.title, 'zh', 'en', options => '{\"sampling\": {\"seed\": 7}}') AS en FROM t AS r OFFSET 0" ],
+	'with an adapter' => [ '', "SELECT hymt_translate(r.title, 'zh', 'en', options => '{\"adapter\": \"formal\"}') AS en FROM t AS r OFFSET 0" ],
+	'a function in FROM' => [ '', "SELECT d.translation AS en FROM t AS r, LATERAL hymt_translate_details(r.title, 'zh', 'en') AS d OFFSET 0" ],
+	'a function in LEFT JOIN' => [ '', "SELECT d.en FROM t AS r LEFT JOIN LATERAL $call AS d(en) ON true OFFSET 0" ],
+	'a function that is filtered' => [ '', "SELECT d.translation AS en FROM t AS r, LATERAL hymt_translate_details(r.title, 'zh', 'en') AS d WHERE d.status = 'translated' OFFSET 0" ],
+	'two functions' => [ '', "SELECT d.en FROM t AS r, hymt_translate(r.description, 'zh', 'en') AS other, $call AS d(en) OFFSET 0" ],
+	'a list above a function' => [ '', "SELECT $call AS en FROM t AS r, hymt_translate(r.description, 'zh', 'en') AS other OFFSET 0" ],
+	'a list above a sort above a function' => [ '', "SELECT $call AS en FROM t AS r, hymt_translate(r.description, 'zh', 'en') AS other ORDER BY other DESC, id OFFSET 0" ],
+	'a function beside a join' => [ '', "SELECT d.en FROM t AS r JOIN p USING (id), LATERAL $call AS d(en) OFFSET 0" ],
+	'a function around the call' => [ '', "SELECT d.en FROM t AS r, LATERAL unnest(ARRAY[$call, 'x']) AS d(en) OFFSET 0" ],
+	'words of another function' => [ '', "SELECT hymt_translate(r.title, 'zh', 'en') AS en FROM t, LATERAL unnest(ARRAY[t.title, 'x']) AS r(title) OFFSET 0" ],
+	'UPDATE FROM a function' => [ "UPDATE t SET en = d.translation FROM t AS r, hymt_translate_details(r.title, 'zh', 'en') AS d WHERE r.id = t.id", 'SELECT en FROM t' ],
+	'UPDATE FROM of partitions' => [ "UPDATE p AS r SET en = $call FROM t WHERE r.id = t.id", 'SELECT en FROM p' ],
+	'UPDATE of partitions FROM others' => [ "UPDATE p SET en = $call FROM t AS r WHERE r.id = p.id", 'SELECT en FROM p' ],
+	'UPDATE of partitions FROM a function' => [ "UPDATE p SET en = d FROM t AS r, $call AS d WHERE r.id = p.id", 'SELECT en FROM p' ],
+	'UPDATE FROM of an inheritance tree' => [ "UPDATE i AS r SET en = $call FROM p WHERE r.id = p.id", 'SELECT en FROM i' ],
+	'MERGE into partitions' => [ "MERGE INTO p USING (SELECT id, $call AS en FROM t AS r) AS x ON x.id = p.id WHEN MATCHED THEN UPDATE SET en = x.en WHEN NOT MATCHED THEN INSERT (id, en) VALUES (x.id, x.en)", 'SELECT en FROM p' ],
 	'GROUP BY the call' => [ '', "SELECT $call AS en FROM t AS r GROUP BY $call, id" ],
 	'above GROUP BY' => [ '', "SELECT hymt_translate(max(r.title), 'zh', 'en') AS en FROM t AS r GROUP BY id" ],
 	'with a window function' => [ '', "SELECT $call AS en, row_number() OVER (ORDER BY id) FROM t AS r OFFSET 0" ],
@@ -105,6 +124,12 @@ scenario 'each form is translated in batches, and gives the same without' => sub
 		} ('on', 'off');
 		ok($got[0] eq $got[1], "$name: the same with reading ahead and without");
 	}
+};
+
+# Columns that tell which row of an inheritance tree is meant go through the node under another name.
+scenario 'EXPLAIN shows all of a join that is updated' => sub {
+	like($node->safe_psql('postgres', "EXPLAIN (VERBOSE, COSTS OFF) UPDATE $_ AS r SET en = $call FROM t WHERE t.id = r.id RETURNING r.tableoid"),
+		qr/HymtReadAhead\)\n *Output: .*r\.tableoid.*\n/, $_) foreach qw(p i);
 };
 
 scenario 'prepared statements, generic and custom' => sub {
@@ -148,6 +173,12 @@ scenario 'no further than what LIMIT needs, and the ramp' => sub {
 	is(requests_of("$plain LIMIT 1"), 1, 'LIMIT 1');
 	is(requests_of("$plain LIMIT 3"), 3, 'LIMIT 3');
 	is(requests_of("$plain LIMIT 20"), 20, 'LIMIT 20');
+	my $beside = "FROM t AS r, LATERAL hymt_translate_details(r.description, 'zh', 'en') AS d";
+	is(requests_of("SELECT d.translation $beside LIMIT 20"), 20, 'a function in FROM');
+	is(requests_of("SELECT d.translation, hymt_translate(r.description, 'zh', 'fr') $beside ORDER BY id LIMIT 20"), 40, 'and a list above it');
+	is(requests_of("SELECT d.translation $beside LIMIT (3 + 0 * random())::int"), 3, 'a function and the ramp');
+	cmp_ok(requests_of("SELECT d.translation $beside WHERE d.status <> 'x' LIMIT 20"), '<=', 48, 'a function that is filtered');
+	is(requests_of("SELECT d.translation FROM t, LATERAL hymt_translate_details('always', 'zh', 'en') AS d"), 1, 'a function of no row');
 	is(requests_of("$plain LIMIT 4 OFFSET 6"), 10, 'with OFFSET: as many rows as without reading ahead');
 	is(requests_of("$plain LIMIT (SELECT 20)"), 20, 'LIMIT of a subquery');
 	is(requests_of("SET plan_cache_mode = force_generic_plan; PREPARE q(int) AS $plain LIMIT \$1 OFFSET 1; EXECUTE q(20)"), 21, 'LIMIT of a parameter');
@@ -161,6 +192,19 @@ scenario 'no further than what LIMIT needs, and the ramp' => sub {
 	is(requests_of("SELECT hymt_translate(description, 'en', 'en'), hymt_translate('12' || id, 'zh', 'en'), " .
 			"hymt_translate(NULL, 'zh', 'en') FROM t"), 0, 'nothing where no model is needed');
 	is(requests_of("SELECT hymt_translate('the same', 'zh', 'en') FROM t"), 2, 'equal texts: the first one, and all others together');
+};
+
+scenario 'an answer is found by all that makes it' => sub {
+	my @calls = map { "hymt_translate(title, 'zh', 'en'$_)" } '', ", 'a'", ", 'b'", ", description", ", options => '{\"max_tokens\": 9}'",
+	  ", options => '{\"adapter\": \"formal\"}'", map { ", options => '{\"sampling\": {$_}}'" } '', '"seed": 1', '"temperature": 0.5', '"top_p": 0.5', '"top_k": 3';
+	my $sql = 'SELECT ' . join(', ', @calls) . ' FROM t WHERE id <= 50 ORDER BY id OFFSET 0';
+
+	is(requests_of($sql), 50 * @calls, 'each row asks once for each of these calls');
+	is($node->safe_psql('postgres', "SET hymt.read_ahead = on; $sql"), $node->safe_psql('postgres', "SET hymt.read_ahead = off; $sql"),
+		'and gives what it would without');
+	is(requests_of("SELECT hymt_translate(title, 'zh', 'en', ''), hymt_translate(title, 'zh', 'en', NULL), hymt_translate(title, 'zh', 'en'), " .
+			"hymt_translate(title, 'zh', 'en', options => '{\"sampling\": {\"temperature\": 0, \"seed\": 5}}') FROM t WHERE id <= 50 OFFSET 0"),
+		50, 'calls that mean the same ask together');
 };
 
 scenario 'a prepared plan obeys hymt.read_ahead' => sub {
@@ -188,12 +232,38 @@ END
 	my ($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY sqlstate\nBEGIN; DECLARE c CURSOR FOR $plain; FETCH 5 FROM c; FETCH c");
 	is(scalar(split /\n/, $out), 5, 'a cursor gives the rows before');
 	like($err, qr/MT007/, 'then the error');
+	foreach my $list ('en', "en, hymt_translate(id || ' x', 'zh', 'en')")
+	{
+		my $function = "SELECT $list FROM bad, hymt_translate(title, 'zh', 'en') AS en ORDER BY id";
+		($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY sqlstate\nBEGIN; SET LOCAL enable_sort = off; CREATE INDEX ON bad (id); " .
+			"DECLARE c CURSOR FOR $function; FETCH 5 FROM c; FETCH c");
+		is(scalar(split /\n/, $out), 5, "a cursor gives the rows before, with a function in FROM: $list");
+		like($err, qr/MT007/, 'then the error');
+	}
 	is($node->safe_psql('postgres', "SELECT count(en), count(*) FROM (SELECT hymt_translate(title, 'zh', 'en', on_error => 'null') AS en FROM bad OFFSET 0) AS x"),
 		'99|100', 'on_error decides for its row');
 	is(scalar(split /\n/, $node->safe_psql('postgres', "SELECT hymt_translate('a' || title, lang, 'en') FROM bad ORDER BY id LIMIT (8 + 0 * random())::int")), 8,
 		'an unknown language is no error before its row');
 	($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY sqlstate\nSELECT hymt_translate('a' || title, lang, 'en') FROM bad ORDER BY id");
 	like($err, qr/22023/, 'and one then');
+	foreach my $wrong ([ "CASE WHEN id = 9 THEN 'no' ELSE 'text' END", "'error'" ], [ "'text'", "CASE WHEN id = 9 THEN 'no' ELSE 'error' END" ])
+	{
+		$node->safe_psql('postgres', "DROP TABLE IF EXISTS worse; CREATE TABLE worse AS SELECT id, $wrong->[0] AS format, $wrong->[1] AS on_error FROM bad");
+		my $worse = "SELECT hymt_translate('a' || id, 'zh', 'en', NULL, NULL, format, on_error) FROM worse ORDER BY id";
+		is(scalar(split /\n/, $node->safe_psql('postgres', "$worse LIMIT (8 + 0 * random())::int")), 8, 'nor are ' . join ', ', @$wrong);
+		($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY sqlstate\n$worse");
+		like($err, qr/22023/, 'and one then');
+	}
+	foreach my $options ('[]', '{"no": 1}', '{"max_tokens": 0}', '{"max_tokens": "NaN"}', '{"priority": "high"}', '{"adapter": 1}', '{"adapter": "none"}', '{"sampling": 1}', '{"sampling": {"no": 1}}',
+		'{"sampling": {"temperature": -1}}', '{"sampling": {"temperature": 1e400}}', '{"sampling": {"top_p": 0}}', '{"sampling": {"top_k": 1.5}}', '{"sampling": {"seed": "x"}}', '{"max_chars": 5}')
+	{
+		my $state = $options =~ /max_chars/ ? '0A000' : '22023';
+		$node->safe_psql('postgres', "DROP TABLE IF EXISTS worse; CREATE TABLE worse AS SELECT id, CASE WHEN id = 9 THEN '$options'::jsonb ELSE '{\"priority\": \"bulk\"}' END AS options FROM bad");
+		my $worse = "SELECT hymt_translate('a' || id, 'zh', 'en', options => options) FROM worse ORDER BY id";
+		is(scalar(split /\n/, $node->safe_psql('postgres', "$worse LIMIT (8 + 0 * random())::int")), 8, "nor are wrong options: $options");
+		($code, $out, $err) = $node->psql('postgres', "\\set VERBOSITY sqlstate\n$worse");
+		like($err, qr/$state/, 'and one then');
+	}
 	is(scalar(split /\n/, $node->safe_psql('postgres', "SELECT hymt_translate('a' || id, 'zh', 'en'), 1 / one, hymt_translate('b' || 1 / one, 'zh', 'en') FROM bad LIMIT (11 + 0 * random())::int")), 11,
 		'nor are other expressions of the list evaluated before');
 };
@@ -217,6 +287,10 @@ END
 		unlike($node->safe_psql('postgres', "EXPLAIN (COSTS OFF) $query, $from"), qr/HymtReadAhead/, "not ahead: $from");
 	}
 	like($node->safe_psql('postgres', "EXPLAIN (COSTS OFF) $query FROM t ORDER BY random()"), qr/HymtReadAhead/, 'ahead: in any order');
+	foreach my $from ("t, nextval('s') AS n", "t, LATERAL (SELECT nextval('s') + t.id) AS n", "t, hymt_translate('a' || nextval('s'), 'zh', 'en') AS n", "t, hymt_translate(title || nextval('s'), 'zh', 'en') AS n")
+	{
+		unlike($node->safe_psql('postgres', "EXPLAIN (COSTS OFF) $query FROM $from"), qr/HymtReadAhead/, "not ahead: FROM $from");
+	}
 	unlike($node->safe_psql('postgres', "SET enable_hashagg = off; SET enable_sort = off; SET enable_seqscan = off; EXPLAIN (COSTS OFF) " .
 		"SELECT hymt_translate(max(title), 'zh', 'en'), sum(nextval('s')) FROM t GROUP BY id LIMIT (3 + 0 * random())::int"), qr/HymtReadAhead/, 'not ahead: an aggregate with effects');
 	foreach my $list ("CASE WHEN id > 1 THEN hymt_translate(title, 'zh', 'en') END", "coalesce(note, hymt_translate(title, 'zh', 'en'))",

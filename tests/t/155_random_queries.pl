@@ -10,7 +10,7 @@ use Test::More;
 
 my $cases = $ENV{HYMT_RANDOM_CASES} // 150;
 my $seed = $ENV{HYMT_RANDOM_SEED} // 1;
-my $node = hymt_node('random', model => 'mock-step-0', conf => "max_worker_processes = 16\nmax_parallel_workers = 4\nhymt.queue_slots = 200\n");
+my $node = hymt_node('random', model => 'mock-step-0', conf => "max_worker_processes = 16\nmax_parallel_workers = 4\nhymt.queue_slots = 200\nhymt.adapters = '\@formal=formal'\n");
 
 $node->safe_psql('postgres', random_schema());
 

@@ -352,7 +352,7 @@ scenario 'what details cost' => sub {
 	$node->safe_psql('postgres', "ALTER SYSTEM RESET hymt.read_ahead; SELECT pg_reload_conf()");
 	wait_until($node, 'SHOW hymt.read_ahead', 'on');
 	cmp_ok(requests_of($form{star}), '>', 20, 'with reading ahead still more than once for a row');
-	like($node->safe_psql('postgres', "EXPLAIN $form{$_}"), qr/HymtReadAhead/, "$_: read ahead") foreach qw(subquery MATERIALIZED);
+	like($node->safe_psql('postgres', "EXPLAIN $form{$_}"), qr/HymtReadAhead/, "$_: read ahead") foreach qw(LATERAL subquery MATERIALIZED);
 };
 
 scenario 'without preloading' => sub {
