@@ -88,7 +88,9 @@ ENGINE_CXXFLAGS = -std=c++17 $(ENGINE_OPT) -Wall -Wextra -Wshadow -fno-strict-al
 	-MMD -MP $(ENGINE_EXTRA) $(shell $(PKG_CONFIG) --cflags sentencepiece)
 # See src/engine/shortage.h.
 ENGINE_WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
-ENGINE_LIBS = $(ENGINE_WRAP) $(shell $(PKG_CONFIG) --libs libpcre2-8 jansson libutf8proc) -lsentencepiece -lstdc++ -lmd -lm -pthread \
+# Since SentencePiece 0.2.2 the status of its functions is Abseil's; before, that is not needed if it is here.
+SENTENCEPIECE_LIBS := -lsentencepiece -Wl,--as-needed $(shell $(PKG_CONFIG) --silence-errors --libs absl_status) -Wl,--no-as-needed
+ENGINE_LIBS = $(ENGINE_WRAP) $(shell $(PKG_CONFIG) --libs libpcre2-8 jansson libutf8proc) $(SENTENCEPIECE_LIBS) -lstdc++ -lmd -lm -pthread \
 	$(ENGINE_EXTRA)
 
 ENGINE_SOURCES = $(sort $(wildcard src/engine/*.c) $(wildcard src/protocol/*.c))
