@@ -9,6 +9,9 @@
  * work in vain. A larger one is refilled before it is empty, so that the engine never runs out of texts, and then has no
  * more rows than were returned before.
  *
+ * A row of more than hymt.read_ahead_bytes is not copied: it is passed on when all before it were returned. So rows that
+ * are too large for any tuple pass as well, as long as they are nowhere stored.
+ *
  * Under EvalPlanQual, and while hymt.read_ahead is off, rows pass through one at a time. Backward scans pass through as
  * well, after the input has been led back over the window. The slot of the current row tells where the row is stored, for
  * WHERE CURRENT OF.
@@ -31,6 +34,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
+#include "utils/expandeddatum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -83,6 +87,7 @@ typedef struct AheadState
 	Size		tuple_bytes;
 	AheadRow   *current;		/* was returned last; its calls may still be made */
 	AheadRow   *settling;		/* all rows before it have their answers; NULL: the first */
+	TupleTableSlot *uncopied;	/* the input's, with one more row that is too large for the window; NULL: none */
 	int			size;			/* the window is to have */
 	ExprState  *limit[2];		/* the sum of these is how many rows will be wanted; NULL: none */
 	bool		bound_is_set;
@@ -300,6 +305,7 @@ empty_window(AheadState *state)
 	ExecClearTuple(state->css.ss.ss_ScanTupleSlot);
 	while (state->count > 0)
 		free_row(state, take_first(state));
+	state->uncopied = NULL;
 	state->size = 1;
 }
 
@@ -324,7 +330,33 @@ note_place(AheadState *state, ItemPointer tid, Oid *table)
 		*tid = scan->ss_ScanTupleSlot->tts_tid;
 }
 
-/* False at the end of the input. */
+/* Bytes that a value of variable length adds to a tuple. */
+static Size
+bytes_of(Datum value)
+{
+	if (VARATT_IS_EXTERNAL_EXPANDED(DatumGetPointer(value)))
+		return EOH_get_flat_size(DatumGetEOHP(value));
+	return VARSIZE_ANY(DatumGetPointer(value));
+}
+
+/* Slots of other kinds have a tuple already. The function of the core for that raises when there can be none. */
+static bool
+is_too_large(TupleTableSlot *slot)
+{
+	TupleDesc	columns = slot->tts_tupleDescriptor;
+	Size		bytes = 0;
+
+	if (!TTS_IS_VIRTUAL(slot))
+		return false;
+	for (int i = 0; i < columns->natts; i++)
+	{
+		if (!slot->tts_isnull[i] && TupleDescAttr(columns, i)->attlen == -1)
+			bytes += bytes_of(slot->tts_values[i]);
+	}
+	return bytes > (Size) hymt_read_ahead_bytes;
+}
+
+/* False at the end of the input, and when the row was not copied. */
 static bool
 read_row(AheadState *state)
 {
@@ -335,6 +367,11 @@ read_row(AheadState *state)
 	if (TupIsNull(slot))
 	{
 		state->input_ended = true;
+		return false;
+	}
+	if (is_too_large(slot))
+	{
+		state->uncopied = slot;
 		return false;
 	}
 	caller = MemoryContextSwitchTo(state->window_context);
@@ -517,7 +554,7 @@ fill_window(AheadState *state)
 {
 	if (state->count > 0)
 		settle_oldest(state);
-	if (wants_rows(state) && !state->input_ended)
+	if (wants_rows(state) && !state->input_ended && state->uncopied == NULL)
 	{
 		/* One row with one call will be asked for at once, by the call itself. */
 		bool		first = state->size == 1 && state->call_count == 1;
@@ -533,16 +570,11 @@ fill_window(AheadState *state)
 
 /* Copies no row; it is valid until the next one is read. */
 static TupleTableSlot *
-pass_through(AheadState *state)
+pass_on(AheadState *state, TupleTableSlot *row)
 {
 	TupleTableSlot *slot = state->css.ss.ss_ScanTupleSlot;
-	TupleTableSlot *row = ExecProcNode(state->input);
 
 	ExecClearTuple(slot);
-	state->input_ended = TupIsNull(row);
-	state->ended = state->input_ended;
-	if (state->ended)
-		return slot;
 	state->returned++;
 	slot_getallattrs(row);
 	memcpy(slot->tts_values, row->tts_values, slot->tts_tupleDescriptor->natts * sizeof(Datum));
@@ -552,12 +584,21 @@ pass_through(AheadState *state)
 	return slot;
 }
 
+static TupleTableSlot *
+pass_through(AheadState *state)
+{
+	TupleTableSlot *row = ExecProcNode(state->input);
+
+	state->input_ended = TupIsNull(row);
+	state->ended = state->input_ended;
+	return state->ended ? ExecClearTuple(state->css.ss.ss_ScanTupleSlot) : pass_on(state, row);
+}
+
 /* The input stands behind the window: leads it back to the row that was returned last, then one further. */
 static TupleTableSlot *
 step_back(AheadState *state)
 {
-	int			steps = state->count + (state->input_ended && !state->ended ? 1 : 0);
-
+	int			steps = state->count + (state->uncopied != NULL || (state->input_ended && !state->ended) ? 1 : 0);
 	int64		position = state->ended ? state->returned : state->returned - 1;
 
 	empty_window(state);
@@ -588,7 +629,7 @@ next_row(AheadState *state)
 		state->ended = true;
 		return ExecClearTuple(state->css.ss.ss_ScanTupleSlot);
 	}
-	if (estate->es_epq_active != NULL || (!hymt_read_ahead && state->count == 0))
+	if (estate->es_epq_active != NULL || (!hymt_read_ahead && state->count == 0 && state->uncopied == NULL))
 	{
 		leave_current(state);
 		return pass_through(state);
@@ -597,6 +638,13 @@ next_row(AheadState *state)
 		fill_window(state);
 	/* Only now, as rows that were just read may have the same texts. */
 	leave_current(state);
+	if (state->count == 0 && state->uncopied != NULL)
+	{
+		TupleTableSlot *row = state->uncopied;
+
+		state->uncopied = NULL;
+		return pass_on(state, row);
+	}
 	if (state->count == 0)
 	{
 		state->ended = true;

@@ -7,6 +7,7 @@
  */
 #include "ahead.h"
 
+#include "access/htup_details.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/appendinfo.h"
@@ -95,6 +96,13 @@ project(Place place, Path *input, const Path *original)
 	return &projection->path;
 }
 
+/* The node makes tuples of what passes through it; expressions may use more columns than a tuple can have. */
+static bool
+makes_tuple(const PathTarget *target)
+{
+	return list_length(target->exprs) <= MaxTupleAttributeNumber;
+}
+
 static bool
 has_row_identity(PathTarget *target)
 {
@@ -123,7 +131,8 @@ split_target(Place place, Path *path, Path *copy, List *given)
 		return copy;
 	hymt_find_leaves((Node *) path->pathtarget->exprs, given, leaves);
 	/* A row's identity in an inheritance tree can be passed on by nodes of the core only. */
-	if (has_row_identity(leaves) || hymt_is_unsafe_expression(place.root, (Node *) leaves->exprs))
+	if (has_row_identity(leaves) || !makes_tuple(leaves) ||
+		hymt_is_unsafe_expression(place.root, (Node *) leaves->exprs))
 		return copy;
 	set_pathtarget_cost_width(place.root, leaves);
 	saved = Max(path->pathtarget->cost.per_tuple - leaves->cost.per_tuple, 0) * path->rows;
@@ -252,7 +261,7 @@ change_projection(Place place, ProjectionPath *path)
 	}
 	copy->subpath = change_path(place, path->subpath);
 	if (calls != NIL && path->subpath->param_info == NULL && !has_row_identity(path->subpath->pathtarget) &&
-		!IsA(path->subpath, GroupResultPath) && !is_unsafe_input(place, path->subpath))
+		makes_tuple(path->subpath->pathtarget) && !IsA(path->subpath, GroupResultPath) && !is_unsafe_input(place, path->subpath))
 		copy->subpath = make_ahead_path(place, copy->subpath, calls);
 	/* Whether a plan node is needed for it was decided for another input. */
 	copy->dummypp = false;
@@ -319,7 +328,7 @@ change_merge_source(Place place, Path *source)
 	ListCell   *cell;
 
 	if (place.root->parse->commandType != CMD_MERGE || has_row_identity(source->pathtarget) ||
-		is_unsafe_input(place, source))
+		!makes_tuple(source->pathtarget) || is_unsafe_input(place, source))
 		return source;
 	foreach(cell, place.root->parse->mergeActionList)
 		hymt_find_calls((Node *) lfirst_node(MergeAction, cell)->targetList, NIL, &all);
