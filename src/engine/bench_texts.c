@@ -150,8 +150,9 @@ measure(Run *run, HymtError *error)
 	hymt_adapters_stats(run->engine.loaded, &after);
 	printf("model %s, %llu parameters, device %s, precision %s, threads %d\n", run->engine.model.name,
 		   (unsigned long long) run->engine.model.parameters, info->name, info->precision, info->threads);
-	printf("%llu texts, %llu answers did not end by themselves, %.3f s\n\n", (unsigned long long) run->answered,
-		   (unsigned long long) run->unfinished, seconds);
+	printf("%llu texts, %llu tokens of prompts, %llu of answers, %llu answers did not end by themselves, %.3f s\n\n",
+		   (unsigned long long) run->answered, (unsigned long long) (after.input_tokens - before.input_tokens),
+		   (unsigned long long) (after.output_tokens - before.output_tokens), (unsigned long long) run->unfinished, seconds);
 	printf("%12s %18s %18s %10s %10s\n", "texts/s", "prompt tokens/s", "answer tokens/s", "steps", "rows/step");
 	printf("%12.2f %18.1f %18.1f %10llu %10.1f\n", (double) run->answered / seconds,
 		   (double) (after.input_tokens - before.input_tokens) / seconds,
