@@ -353,7 +353,7 @@ is_too_large(TupleTableSlot *slot)
 		if (!slot->tts_isnull[i] && TupleDescAttr(columns, i)->attlen == -1)
 			bytes += bytes_of(slot->tts_values[i]);
 	}
-	return bytes > (Size) hymt_read_ahead_bytes;
+	return bytes > Min((Size) hymt_read_ahead_bytes, MaxAllocSize / 2);
 }
 
 /* False at the end of the input, and when the row was not copied. */
