@@ -33,15 +33,15 @@ CREATE TEMP VIEW large AS
 EXPLAIN (COSTS OFF) SELECT id, length(filling), hymt_translate(sku, 'zh', 'en') FROM large;
 SELECT count(*), count(DISTINCT id), sum(length), count(*) FILTER (WHERE en = 'SKU-' || id)
 	FROM (SELECT id, length(filling), hymt_translate(sku, 'zh', 'en') AS en FROM large OFFSET 0) AS l;
-CREATE FUNCTION pg_temp.rows_in_window(query text) RETURNS int LANGUAGE plpgsql AS $$
+CREATE FUNCTION pg_temp.counted(name text, query text) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
 	plan jsonb;
 BEGIN
 	EXECUTE 'EXPLAIN (ANALYZE, FORMAT json) ' || query INTO plan;
-	RETURN jsonb_path_query_first(plan, '$.**."Rows Read"');
+	RETURN jsonb_path_query_first(plan, format('$.**.%I', name)::jsonpath);
 END
 $$;
-SELECT pg_temp.rows_in_window($$SELECT filling, hymt_translate(sku, 'zh', 'en') FROM large$$);
+SELECT pg_temp.counted('Rows Read', $$SELECT filling, hymt_translate(sku, 'zh', 'en') FROM large$$);
 BEGIN;
 DECLARE c SCROLL CURSOR FOR SELECT id, length(filling), hymt_translate(sku, 'zh', 'en') AS en FROM large;
 FETCH 4 FROM c;
@@ -62,3 +62,9 @@ CREATE TEMP TABLE loose AS SELECT id, CASE WHEN id > 5 THEN 'SKU-1' ELSE '' END 
 SELECT id, hymt_translate(replace(sku, '-', ' '), 'zh', 'en') FROM loose LIMIT (5 + 0 * random())::int;
 EXPLAIN (COSTS OFF) SELECT hymt_translate(replace(sku, '-', ' '), 'zh', 'en') FROM loose;
 EXPLAIN (COSTS OFF) SELECT hymt_translate(replace(sku, '-', ' '), 'zh', 'en') FROM goods;
+
+-- Where nobody can stop early, the window is not small at the beginning.
+SELECT pg_temp.counted('Batches', $$SELECT hymt_translate(sku, 'zh', 'en') FROM goods$$) AS "select",
+	pg_temp.counted('Batches', $$UPDATE goods SET sku = hymt_translate(sku, 'zh', 'en')$$) AS "update",
+	pg_temp.counted('Batches', $$INSERT INTO goods SELECT id, hymt_translate(sku, 'zh', 'en') FROM goods$$) AS "insert",
+	pg_temp.counted('Batches', $$INSERT INTO goods SELECT id, hymt_translate(sku, 'zh', 'en') FROM goods WHERE id <= 12 LIMIT (12 + 0 * random())::int$$) > 1 AS "insert with limit";

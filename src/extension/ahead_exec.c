@@ -7,7 +7,7 @@
  *
  * The window begins with one row and is doubled each time that it was used up, so that who stops early has caused little
  * work in vain. A larger one is refilled before it is empty, so that the engine never runs out of texts, and then has no
- * more rows than were returned before.
+ * more rows than were returned before. Where all rows will be wanted it is as large as it may be from the beginning.
  *
  * A row of more than hymt.read_ahead_bytes is not copied: it is passed on when all before it were returned. So rows that
  * are too large for any tuple pass as well, as long as they are nowhere stored.
@@ -88,6 +88,7 @@ typedef struct AheadState
 	AheadRow   *current;		/* was returned last; its calls may still be made */
 	AheadRow   *settling;		/* all rows before it have their answers; NULL: the first */
 	TupleTableSlot *uncopied;	/* the input's, with one more row that is too large for the window; NULL: none */
+	bool		all_rows;		/* will be wanted */
 	int			size;			/* the window is to have */
 	ExprState  *limit[2];		/* the sum of these is how many rows will be wanted; NULL: none */
 	bool		bound_is_set;
@@ -114,9 +115,9 @@ static const CustomScanMethods scan_methods = {
 };
 
 List *
-hymt_ahead_path_private(List *calls, List *limit)
+hymt_ahead_path_private(List *calls, List *limit, bool all_rows)
 {
-	return list_make2(calls, limit);
+	return list_make3(calls, limit, makeInteger(all_rows));
 }
 
 /* `clauses` are those of the table below, which the input checks already. */
@@ -131,10 +132,11 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 	scan->flags = ExecSupportsBackwardScan(input) ? CUSTOMPATH_SUPPORT_BACKWARD_SCAN : 0;
 	scan->custom_plans = inputs;
 	scan->custom_scan_tlist = copyObject(input->targetlist);
-	/* The calls and then the limit; and how many of them are calls. */
+	/* The calls and then the limit; how many of them are calls, and whether all rows are wanted. */
 	scan->custom_exprs = list_concat(copyObject((List *) linitial(path->custom_private)),
 									 copyObject((List *) lsecond(path->custom_private)));
-	scan->custom_private = list_make1(makeInteger(list_length(linitial(path->custom_private))));
+	scan->custom_private = list_make2(makeInteger(list_length(linitial(path->custom_private))),
+									  lthird(path->custom_private));
 	scan->methods = &scan_methods;
 	return &scan->scan.plan;
 }
@@ -207,6 +209,12 @@ find_table_scan(PlanState *input)
 	}
 }
 
+static int
+first_size(const AheadState *state)
+{
+	return state->all_rows ? hymt_read_ahead_rows : 1;
+}
+
 static void
 begin_scan(CustomScanState *node, EState *estate, int eflags)
 {
@@ -216,6 +224,7 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	int			i = 0;
 
 	state->call_count = intVal(linitial(scan->custom_private));
+	state->all_rows = intVal(lsecond(scan->custom_private)) != 0;
 	state->input = ExecInitNode(linitial(scan->custom_plans), estate, eflags);
 	node->custom_ps = list_make1(state->input);
 	state->table_scan = find_table_scan(state->input);
@@ -231,7 +240,7 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 		i++;
 	}
 	dlist_init(&state->window);
-	state->size = 1;
+	state->size = first_size(state);
 	/* What does not run asks for nothing. */
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0)
 		return;
@@ -306,7 +315,7 @@ empty_window(AheadState *state)
 	while (state->count > 0)
 		free_row(state, take_first(state));
 	state->uncopied = NULL;
-	state->size = 1;
+	state->size = first_size(state);
 }
 
 /* Where the current row of the table scan is stored. */
@@ -546,6 +555,8 @@ next_size(const AheadState *state)
 {
 	int			size = Min(state->size * 2, hymt_read_ahead_rows);
 
+	if (state->all_rows)
+		return hymt_read_ahead_rows;
 	return size <= LARGE_WINDOW ? size : (int) Min(size, Max(LARGE_WINDOW, state->returned));
 }
 
@@ -556,13 +567,11 @@ fill_window(AheadState *state)
 		settle_oldest(state);
 	if (wants_rows(state) && !state->input_ended && state->uncopied == NULL)
 	{
-		/* One row with one call will be asked for at once, by the call itself. */
-		bool		first = state->size == 1 && state->call_count == 1;
-
 		state->size = Min(state->size, hymt_read_ahead_rows);
 		read_rows(state);
 		state->size = next_size(state);
-		if (first)
+		/* One row with one call will be asked for at once, by the call itself. */
+		if (state->count == 1 && state->call_count == 1)
 			return;
 	}
 	ask_more(state);

@@ -26,6 +26,7 @@ typedef struct Place
 {
 	PlannerInfo *root;
 	List	   *limit;			/* the sum of these is how many rows will be wanted; NIL: unknown */
+	bool		all_rows;		/* nobody stops before the last one, unless by an error */
 	bool		in_workers;		/* below a Gather */
 } Place;
 
@@ -35,6 +36,7 @@ static Place
 without_limit(Place place)
 {
 	place.limit = NIL;
+	place.all_rows = false;
 	return place;
 }
 
@@ -78,7 +80,7 @@ make_ahead_path(Place place, Path *input, List *calls)
 	path->path.total_cost = input->total_cost;
 	path->path.pathkeys = input->pathkeys;
 	path->custom_paths = list_make1(input);
-	path->custom_private = hymt_ahead_path_private(calls, place.limit);
+	path->custom_private = hymt_ahead_path_private(calls, place.limit, place.all_rows);
 	path->methods = &hymt_ahead_path_methods;
 	return &path->path;
 }
@@ -410,6 +412,7 @@ change_path(Place place, Path *path)
 			{
 				ModifyTablePath *copy = COPY_NODE(path, ModifyTablePath);
 
+				below.all_rows = true;
 				copy->subpath = change_merge_source(below, change_path(below, copy->subpath));
 				return &copy->path;
 			}
