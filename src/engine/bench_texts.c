@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "engine.h"
@@ -38,6 +39,17 @@ now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &time);
 	return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
+}
+
+/* That all threads have computed, in seconds. */
+static double
+processor_time(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	return (double) (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+		(double) (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
 }
 
 /* The next line that is not empty; false at the end. */
@@ -137,22 +149,27 @@ measure(Run *run, HymtError *error)
 	HymtSchedulerStats before;
 	HymtSchedulerStats after;
 	double		seconds;
+	double		computed;
 
 	if (!warm_up(run, error))
 		return false;
 	hymt_adapters_stats(run->engine.loaded, &before);
+	computed = processor_time();
 	seconds = now();
 	if (!compute(run, true, error))
 		return false;
 	seconds = now() - seconds;
+	computed = processor_time() - computed;
 	if (run->answered == 0)
 		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "\"%s\" has no texts", run->texts->file);
 	hymt_adapters_stats(run->engine.loaded, &after);
 	printf("model %s, %llu parameters, device %s, precision %s, threads %d\n", run->engine.model.name,
 		   (unsigned long long) run->engine.model.parameters, info->name, info->precision, info->threads);
-	printf("%llu texts, %llu tokens of prompts, %llu of answers, %llu answers did not end by themselves, %.3f s\n\n",
+	printf("%llu texts, %llu tokens of prompts, %llu of answers, %llu answers did not end by themselves, %.3f s, "
+		   "%.3f s of processors\n\n",
 		   (unsigned long long) run->answered, (unsigned long long) (after.input_tokens - before.input_tokens),
-		   (unsigned long long) (after.output_tokens - before.output_tokens), (unsigned long long) run->unfinished, seconds);
+		   (unsigned long long) (after.output_tokens - before.output_tokens), (unsigned long long) run->unfinished, seconds,
+		   computed);
 	printf("%12s %18s %18s %10s %10s\n", "texts/s", "prompt tokens/s", "answer tokens/s", "steps", "rows/step");
 	printf("%12.2f %18.1f %18.1f %10llu %10.1f\n", (double) run->answered / seconds,
 		   (double) (after.input_tokens - before.input_tokens) / seconds,
