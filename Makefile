@@ -82,13 +82,15 @@ ENGINE_OPT ?= -O2 -g
 ENGINE_CFLAGS = -std=gnu11 $(ENGINE_OPT) -Wall -Wextra -Wshadow -Wmissing-prototypes -ffp-contract=off -fno-strict-aliasing \
 	-fstack-protector-strong -pthread -MMD -MP -DHYMT_VERSION='"$(EXTVERSION)"' $(ENGINE_EXTRA) \
 	$(shell $(PKG_CONFIG) --cflags libpcre2-8 jansson libutf8proc)
-# SentencePiece is C++; nothing but its shim is.
+# SentencePiece is C++; nothing but its shim is. Its version 0.2.2 deprecates functions for others that older ones lack.
 ENGINE_CXX ?= $(if $(findstring clang,$(ENGINE_CC)),clang++,g++)
-ENGINE_CXXFLAGS = -std=c++17 $(ENGINE_OPT) -Wall -Wextra -Wshadow -fno-strict-aliasing -fstack-protector-strong -pthread \
+ENGINE_CXXFLAGS = -std=c++17 $(ENGINE_OPT) -Wall -Wextra -Wshadow -Wno-deprecated-declarations -fno-strict-aliasing -fstack-protector-strong -pthread \
 	-MMD -MP $(ENGINE_EXTRA) $(shell $(PKG_CONFIG) --cflags sentencepiece)
 # See src/engine/shortage.h.
 ENGINE_WRAP = -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup
-ENGINE_LIBS = $(ENGINE_WRAP) $(shell $(PKG_CONFIG) --libs libpcre2-8 jansson libutf8proc) -lsentencepiece -lstdc++ -lmd -lm -pthread \
+# Since SentencePiece 0.2.2 the status of its functions is Abseil's; before, that is not needed if it is here.
+SENTENCEPIECE_LIBS := -lsentencepiece -Wl,--as-needed $(shell $(PKG_CONFIG) --silence-errors --libs absl_status) -Wl,--no-as-needed
+ENGINE_LIBS = $(ENGINE_WRAP) $(shell $(PKG_CONFIG) --libs libpcre2-8 jansson libutf8proc) $(SENTENCEPIECE_LIBS) -lstdc++ -lmd -lm -pthread \
 	$(ENGINE_EXTRA)
 
 ENGINE_SOURCES = $(sort $(wildcard src/engine/*.c) $(wildcard src/protocol/*.c))

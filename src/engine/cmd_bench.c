@@ -2,12 +2,13 @@
  * cmd_bench.c: hymt-engine bench: how fast a model computes here.
  *
  * Runs in the engine program. Prompts are random ids, so it needs no tokenizer; times are those of whole steps, the
- * scheduler's own work included.
+ * scheduler's own work included. Given texts are the business of bench_texts.c.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "bench_texts.h"
 #include "budget.h"
 #include "cmd.h"
 #include "scheduler.h"
@@ -21,7 +22,13 @@ static const char usage[] =
 "\n"
 "  --rows LIST           sequences at a time, separated by commas (default: 1,4,16)\n"
 "  --prompt N            tokens of each prompt (default: 64)\n"
-"  --new N               tokens of each answer (default: 32)\n";
+"  --new N               tokens of each answer (default: 32)\n"
+"\n"
+"hymt-engine bench --model DIR --texts FILE --from CODE --to CODE [--new N] [OPTIONS]\n"
+"\n"
+"Translates the lines of a file as one batch, throws the answers away and prints texts and tokens per second.\n"
+"\n"
+"  --new N               tokens of each answer, at most (default: as in a translation)\n";
 
 typedef struct Bench
 {
@@ -219,31 +226,58 @@ run(Bench *bench, const HymtOptions *options, HymtError *error)
 	return done;
 }
 
+/* Either kind of arguments has its own; both have --new. */
+static bool
+check_kind(const HymtBenchTexts *texts, const char *rows, const char *prompt)
+{
+	if (texts->file == NULL && (texts->from != NULL || texts->to != NULL))
+		hymt_complain("bench: --from and --to are for --texts FILE");
+	else if (texts->file != NULL && (texts->from == NULL || texts->to == NULL))
+		hymt_complain("bench: --texts needs --from CODE and --to CODE");
+	else if (texts->file != NULL && (rows != NULL || prompt != NULL))
+		hymt_complain("bench: --rows and --prompt are not for --texts");
+	else
+		return true;
+	return false;
+}
+
 int
 hymt_cmd_bench(int argc, char **argv)
 {
 	HymtOptions options;
 	Bench		bench = {.prompt = 64, .new_tokens = 32, .random = 1};
+	HymtBenchTexts texts = {0};
 	HymtError	error;
-	const char *rows = "1,4,16";
+	const char *rows = NULL;
 	const char *prompt = NULL;
 	const char *new_tokens = NULL;
-	const HymtOwnOption own[] = {{"rows", &rows}, {"prompt", &prompt}, {"new", &new_tokens}, {NULL, NULL}};
+	const HymtOwnOption own[] = {
+		{"rows", &rows}, {"prompt", &prompt}, {"new", &new_tokens}, {"texts", &texts.file}, {"from", &texts.from},
+		{"to", &texts.to}, {NULL, NULL}
+	};
 	int			code;
 	bool		done;
 
 	if (!hymt_options_parse(&options, argc, argv, usage, own, &code))
 		return code;
-	if (!parse_rows(&bench, rows) ||
+	if (!check_kind(&texts, rows, prompt) || !parse_rows(&bench, rows != NULL ? rows : "1,4,16") ||
 		(prompt != NULL && !hymt_option_number("prompt", prompt, 1, 1000000, &bench.prompt)) ||
 		(new_tokens != NULL && !hymt_option_number("new", new_tokens, 1, 1000000, &bench.new_tokens)))
 	{
 		hymt_options_close(&options);
 		return 2;
 	}
-	done = run(&bench, &options, &error);
-	if (!done)
-		hymt_complain("%s", error.message);
+	if (texts.file != NULL)
+	{
+		texts.max_new = new_tokens != NULL ? bench.new_tokens : 0;
+		done = hymt_bench_texts(&texts, &options);
+	}
+	else
+	{
+		done = run(&bench, &options, &error);
+		if (!done)
+			hymt_complain("%s", error.message);
+	}
 	done = hymt_options_close(&options) && done;
 	return done ? 0 : 1;
 }

@@ -31,16 +31,19 @@ fail(char *message, const char *reason)
 	return HYMT_SPM_FAILED;
 }
 
-/* Calls `work`, which returns the library's status, and keeps in whatever it throws. */
+/*
+ * Calls `work`, which returns the library's status, and keeps in whatever it throws. The type of a status is no longer
+ * the library's own since 0.2.2; what is called here both have.
+ */
 template <typename Work>
 HymtSpmResult
 guarded(char *message, Work work) noexcept
 {
 	try
 	{
-		const sentencepiece::util::Status status = work();
+		const auto	status = work();
 
-		return status.ok() ? HYMT_SPM_DONE : fail(message, status.error_message());
+		return status.ok() ? HYMT_SPM_DONE : fail(message, status.ToString().c_str());
 	}
 	catch (const std::bad_alloc &)
 	{
@@ -112,7 +115,7 @@ hymt_spm_encode(const HymtSpm *spm, const char *text, size_t length, int32_t **i
 	return guarded(message, [&]
 	{
 		std::vector<int> found;
-		const sentencepiece::util::Status status = spm->processor.Encode(absl::string_view(text, length), &found);
+		const auto	status = spm->processor.Encode(absl::string_view(text, length), &found);
 
 		static_assert(sizeof(int) == sizeof(int32_t), "ids are copied as they are");
 		if (status.ok())
@@ -133,8 +136,7 @@ hymt_spm_decode(const HymtSpm *spm, const int32_t *ids, size_t count, char **tex
 	return guarded(message, [&]
 	{
 		std::string decoded;
-		const sentencepiece::util::Status status =
-			spm->processor.Decode(std::vector<int>(ids, ids + count), &decoded);
+		const auto	status = spm->processor.Decode(std::vector<int>(ids, ids + count), &decoded);
 
 		if (status.ok())
 		{

@@ -46,8 +46,11 @@ extern bool hymt_is_unsafe_source(PlannerInfo *root);
 extern void hymt_ahead_register(void);	/* in every process that runs plans */
 extern const CustomPathMethods hymt_ahead_path_methods;
 
-/* custom_private of a path: the calls, and expressions whose sum is how many rows will be wanted (NIL: unknown). */
-extern List *hymt_ahead_path_private(List *calls, List *limit);
+/*
+ * custom_private of a path: the calls, expressions whose sum is how many rows will be wanted (NIL: unknown), and whether
+ * all rows will be.
+ */
+extern List *hymt_ahead_path_private(List *calls, List *limit, bool all_rows);
 
 /* --- ahead_answers.c ---------------------------------------------------------------------------------------------- */
 

@@ -7,7 +7,10 @@
  *
  * The window begins with one row and is doubled each time that it was used up, so that who stops early has caused little
  * work in vain. A larger one is refilled before it is empty, so that the engine never runs out of texts, and then has no
- * more rows than were returned before.
+ * more rows than were returned before. Where all rows will be wanted it is as large as it may be from the beginning.
+ *
+ * A row of more than hymt.read_ahead_bytes is not copied: it is passed on when all before it were returned. So rows that
+ * are too large for any tuple pass as well, as long as they are nowhere stored.
  *
  * Under EvalPlanQual, and while hymt.read_ahead is off, rows pass through one at a time. Backward scans pass through as
  * well, after the input has been led back over the window. The slot of the current row tells where the row is stored, for
@@ -34,6 +37,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/builtins.h"
+#include "utils/expandeddatum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -86,6 +90,8 @@ typedef struct AheadState
 	Size		tuple_bytes;
 	AheadRow   *current;		/* was returned last; its calls may still be made */
 	AheadRow   *settling;		/* all rows before it have their answers; NULL: the first */
+	TupleTableSlot *uncopied;	/* the input's, with one more row that is too large for the window; NULL: none */
+	bool		all_rows;		/* will be wanted */
 	int			size;			/* the window is to have */
 	ExprState  *limit[2];		/* the sum of these is how many rows will be wanted; NULL: none */
 	bool		bound_is_set;
@@ -114,9 +120,9 @@ static const CustomScanMethods scan_methods = {
 };
 
 List *
-hymt_ahead_path_private(List *calls, List *limit)
+hymt_ahead_path_private(List *calls, List *limit, bool all_rows)
 {
-	return list_make2(calls, limit);
+	return list_make3(calls, limit, makeInteger(all_rows));
 }
 
 /* `clauses` are those of the table below, which the input checks already. */
@@ -133,10 +139,11 @@ plan_path(PlannerInfo *root, RelOptInfo *rel, CustomPath *path, List *tlist, Lis
 	/* The columns of the input, some of which may have other names there (ahead_plan.c, without_identity). */
 	Assert(list_length(tlist) == list_length(input->targetlist));
 	scan->custom_scan_tlist = copyObject(tlist);
-	/* The calls and then the limit; and how many of them are calls. */
+	/* The calls and then the limit; how many of them are calls, and whether all rows are wanted. */
 	scan->custom_exprs = list_concat(copyObject((List *) linitial(path->custom_private)),
 									 copyObject((List *) lsecond(path->custom_private)));
-	scan->custom_private = list_make1(makeInteger(list_length(linitial(path->custom_private))));
+	scan->custom_private = list_make2(makeInteger(list_length(linitial(path->custom_private))),
+									  lthird(path->custom_private));
 	scan->methods = &scan_methods;
 	return &scan->scan.plan;
 }
@@ -209,6 +216,12 @@ find_table_scan(PlanState *input)
 	}
 }
 
+static int
+first_size(const AheadState *state)
+{
+	return state->all_rows ? hymt_read_ahead_rows : 1;
+}
+
 static void
 begin_scan(CustomScanState *node, EState *estate, int eflags)
 {
@@ -218,6 +231,7 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 	int			i = 0;
 
 	state->call_count = intVal(linitial(scan->custom_private));
+	state->all_rows = intVal(lsecond(scan->custom_private)) != 0;
 	state->input = ExecInitNode(linitial(scan->custom_plans), estate, eflags);
 	node->custom_ps = list_make1(state->input);
 	state->table_scan = find_table_scan(state->input);
@@ -233,7 +247,7 @@ begin_scan(CustomScanState *node, EState *estate, int eflags)
 		i++;
 	}
 	dlist_init(&state->window);
-	state->size = 1;
+	state->size = first_size(state);
 	/* What does not run asks for nothing. */
 	if ((eflags & EXEC_FLAG_EXPLAIN_ONLY) != 0)
 		return;
@@ -307,7 +321,8 @@ empty_window(AheadState *state)
 	ExecClearTuple(state->css.ss.ss_ScanTupleSlot);
 	while (state->count > 0)
 		free_row(state, take_first(state));
-	state->size = 1;
+	state->uncopied = NULL;
+	state->size = first_size(state);
 }
 
 /* Where the current row of the table scan is stored. */
@@ -331,7 +346,33 @@ note_place(AheadState *state, ItemPointer tid, Oid *table)
 		*tid = scan->ss_ScanTupleSlot->tts_tid;
 }
 
-/* False at the end of the input. */
+/* Bytes that a value of variable length adds to a tuple. */
+static Size
+bytes_of(Datum value)
+{
+	if (VARATT_IS_EXTERNAL_EXPANDED(DatumGetPointer(value)))
+		return EOH_get_flat_size(DatumGetEOHP(value));
+	return VARSIZE_ANY(DatumGetPointer(value));
+}
+
+/* Slots of other kinds have a tuple already. The function of the core for that raises when there can be none. */
+static bool
+is_too_large(TupleTableSlot *slot)
+{
+	TupleDesc	columns = slot->tts_tupleDescriptor;
+	Size		bytes = 0;
+
+	if (!TTS_IS_VIRTUAL(slot))
+		return false;
+	for (int i = 0; i < columns->natts; i++)
+	{
+		if (!slot->tts_isnull[i] && TupleDescAttr(columns, i)->attlen == -1)
+			bytes += bytes_of(slot->tts_values[i]);
+	}
+	return bytes > Min((Size) hymt_read_ahead_bytes, MaxAllocSize / 2);
+}
+
+/* False at the end of the input, and when the row was not copied. */
 static bool
 read_row(AheadState *state)
 {
@@ -342,6 +383,11 @@ read_row(AheadState *state)
 	if (TupIsNull(slot))
 	{
 		state->input_ended = true;
+		return false;
+	}
+	if (is_too_large(slot))
+	{
+		state->uncopied = slot;
 		return false;
 	}
 	caller = MemoryContextSwitchTo(state->window_context);
@@ -516,6 +562,8 @@ next_size(const AheadState *state)
 {
 	int			size = Min(state->size * 2, hymt_read_ahead_rows);
 
+	if (state->all_rows)
+		return hymt_read_ahead_rows;
 	return size <= LARGE_WINDOW ? size : (int) Min(size, Max(LARGE_WINDOW, state->returned));
 }
 
@@ -524,15 +572,13 @@ fill_window(AheadState *state)
 {
 	if (state->count > 0)
 		settle_oldest(state);
-	if (wants_rows(state) && !state->input_ended)
+	if (wants_rows(state) && !state->input_ended && state->uncopied == NULL)
 	{
-		/* One row with one call will be asked for at once, by the call itself. */
-		bool		first = state->size == 1 && state->call_count == 1;
-
 		state->size = Min(state->size, hymt_read_ahead_rows);
 		read_rows(state);
 		state->size = next_size(state);
-		if (first)
+		/* One row with one call will be asked for at once, by the call itself. */
+		if (state->count == 1 && state->call_count == 1)
 			return;
 	}
 	ask_more(state);
@@ -540,16 +586,11 @@ fill_window(AheadState *state)
 
 /* Copies no row; it is valid until the next one is read. */
 static TupleTableSlot *
-pass_through(AheadState *state)
+pass_on(AheadState *state, TupleTableSlot *row)
 {
 	TupleTableSlot *slot = state->css.ss.ss_ScanTupleSlot;
-	TupleTableSlot *row = ExecProcNode(state->input);
 
 	ExecClearTuple(slot);
-	state->input_ended = TupIsNull(row);
-	state->ended = state->input_ended;
-	if (state->ended)
-		return slot;
 	state->returned++;
 	slot_getallattrs(row);
 	memcpy(slot->tts_values, row->tts_values, slot->tts_tupleDescriptor->natts * sizeof(Datum));
@@ -559,12 +600,21 @@ pass_through(AheadState *state)
 	return slot;
 }
 
+static TupleTableSlot *
+pass_through(AheadState *state)
+{
+	TupleTableSlot *row = ExecProcNode(state->input);
+
+	state->input_ended = TupIsNull(row);
+	state->ended = state->input_ended;
+	return state->ended ? ExecClearTuple(state->css.ss.ss_ScanTupleSlot) : pass_on(state, row);
+}
+
 /* The input stands behind the window: leads it back to the row that was returned last, then one further. */
 static TupleTableSlot *
 step_back(AheadState *state)
 {
-	int			steps = state->count + (state->input_ended && !state->ended ? 1 : 0);
-
+	int			steps = state->count + (state->uncopied != NULL || (state->input_ended && !state->ended) ? 1 : 0);
 	int64		position = state->ended ? state->returned : state->returned - 1;
 
 	empty_window(state);
@@ -595,7 +645,7 @@ next_row(AheadState *state)
 		state->ended = true;
 		return ExecClearTuple(state->css.ss.ss_ScanTupleSlot);
 	}
-	if (estate->es_epq_active != NULL || (!hymt_read_ahead && state->count == 0))
+	if (estate->es_epq_active != NULL || (!hymt_read_ahead && state->count == 0 && state->uncopied == NULL))
 	{
 		leave_current(state);
 		return pass_through(state);
@@ -604,6 +654,13 @@ next_row(AheadState *state)
 		fill_window(state);
 	/* Only now, as rows that were just read may have the same texts. */
 	leave_current(state);
+	if (state->count == 0 && state->uncopied != NULL)
+	{
+		TupleTableSlot *row = state->uncopied;
+
+		state->uncopied = NULL;
+		return pass_on(state, row);
+	}
 	if (state->count == 0)
 	{
 		state->ended = true;

@@ -20,6 +20,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 /* --- the functions ------------------------------------------------------------------------------------------------ */
@@ -152,8 +153,10 @@ safe_function(Oid function, Oid collation)
 		case F_LOWER_TEXT:
 		case F_UPPER_TEXT:
 		case F_INITCAP:
-		case F_REPLACE:
 			return OidIsValid(collation);
+		case F_REPLACE:
+			/* Not every version searches with others, and none complains before it has something to search in. */
+			return OidIsValid(collation) && get_collation_isdeterministic(collation);
 		case F_TEXTCAT:
 		case F_BTRIM_TEXT:
 		case F_BTRIM_TEXT_TEXT:

@@ -8,6 +8,7 @@
  */
 #include "ahead.h"
 
+#include "access/htup_details.h"
 #include "miscadmin.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/appendinfo.h"
@@ -29,6 +30,7 @@ typedef struct Place
 	Relids		functions;		/* in FROM that translate, once for each row of what is beside them */
 	List	   *limit;			/* the sum of these is how many rows will be wanted; NIL: unknown */
 	List	   *wanted;			/* calls that are made above for every row, and have no node yet */
+	bool		all_rows;		/* nobody stops before the last one, unless by an error */
 	bool		in_workers;		/* below a Gather */
 } Place;
 
@@ -40,6 +42,7 @@ anywhere_below(Place place)
 {
 	place.limit = NIL;
 	place.wanted = NIL;
+	place.all_rows = false;
 	return place;
 }
 
@@ -102,7 +105,7 @@ make_node_path(Place place, Path *input, PathTarget *target, List *calls)
 	/* That is how counts come back from workers. */
 	path->path.parallel_aware = place.in_workers;
 	path->custom_paths = list_make1(input);
-	path->custom_private = hymt_ahead_path_private(calls, place.limit);
+	path->custom_private = hymt_ahead_path_private(calls, place.limit, place.all_rows);
 	path->methods = &hymt_ahead_path_methods;
 	return &path->path;
 }
@@ -143,10 +146,11 @@ without_identity(PlannerInfo *root, PathTarget *target)
 	return result;
 }
 
+/* The node makes tuples of what passes through it; expressions may use more columns than a tuple can have. */
 static bool
 passes(Place place, PathTarget *target)
 {
-	return without_identity(place.root, target) != NULL;
+	return list_length(target->exprs) <= MaxTupleAttributeNumber && without_identity(place.root, target) != NULL;
 }
 
 /*
@@ -586,6 +590,7 @@ change_path(Place place, Path *path)
 			{
 				ModifyTablePath *copy = COPY_NODE(path, ModifyTablePath);
 
+				below.all_rows = true;
 				copy->subpath = change_merge_source(below, change_path(below, copy->subpath));
 				return &copy->path;
 			}

@@ -32,6 +32,9 @@ def check_usage():
         "no languages": ["translate", "--model", DEMO],
         "rows 0": ["bench", "--model", VECTOR, "--rows", "1,0"],
         "65 rows": ["bench", "--model", VECTOR, "--rows", ",".join(["1"] * 65)],
+        "bench of texts without languages": ["bench", "--model", DEMO, "--texts", __file__],
+        "bench of texts with rows": ["bench", "--model", DEMO, "--texts", __file__, "--from", "en", "--to", "zh", "--rows", "1"],
+        "bench of no texts with languages": ["bench", "--model", DEMO, "--from", "en"],
         "serve without socket": ["serve", "--model", DEMO],
         "serve on no socket": ["serve", "--model", DEMO, "--fd", "0"],
     }
@@ -222,6 +225,30 @@ def check_bench():
           all(float(cell) > 0 for row in table for cell in row) and b"threads" in out, f"{out} {err}")
 
 
+def check_bench_texts():
+    arguments = ["bench", "--model", DEMO, "--from", "en", "--to", "zh", "--texts"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/texts"
+        with open(path, "w", encoding="utf-8") as file:
+            # more than are in the batch at a time, an empty line, and no newline at the end
+            file.write("Good morning\n\n" + "".join(f"Item {number}\n" for number in range(1100)) + "Thank you")
+        code, out, err = run(arguments + [path, "--new", "1"])
+        lines = out.decode().splitlines()
+        check("bench of texts", code == 0 and lines[1].startswith("1102 texts, ") and
+              " 1102 of answers, 1102 answers did not end by themselves, " in lines[1] and
+              len(lines[-1].split()) == 5 and all(float(cell) > 0 for cell in lines[-1].split()), f"{out} {err}")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("Good morning\n")
+        code, out, err = run(arguments + [path])
+        check("bench of one text, to its end", code == 0 and b"\n1 texts, " in out and b", 0 answers did not end" in out, f"{out} {err}")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("\n\n")
+        code, out, err = run(arguments + [path])
+        check("bench of no texts", code == 1 and out == b"" and "no texts" in err, f"{out} {err}")
+        code, out, err = run(arguments + [f"{folder}/none"])
+        check("bench of a missing file", code == 1 and out == b"" and err.count("\n") == 1, f"{out} {err}")
+
+
 if __name__ == "__main__":
     check_usage()
     check_failures()
@@ -232,4 +259,5 @@ if __name__ == "__main__":
     check_tokenize()
     check_long_lines()
     check_bench()
+    check_bench_texts()
     finish()
