@@ -32,8 +32,8 @@ typedef struct Run
 	uint64_t	unfinished;		/* of them, those that did not end by themselves */
 } Run;
 
-static double
-now(void)
+double
+hymt_bench_clock(void)
 {
 	struct timespec time;
 
@@ -155,10 +155,10 @@ measure(Run *run, HymtError *error)
 		return false;
 	hymt_adapters_stats(run->engine.loaded, &before);
 	computed = processor_time();
-	seconds = now();
+	seconds = hymt_bench_clock();
 	if (!compute(run, true, error))
 		return false;
-	seconds = now() - seconds;
+	seconds = hymt_bench_clock() - seconds;
 	computed = processor_time() - computed;
 	if (run->answered == 0)
 		return hymt_fail(error, HYMT_FAILURE_BAD_REQUEST, "\"%s\" has no texts", run->texts->file);

@@ -17,4 +17,7 @@ typedef struct HymtBenchTexts
 /* Translates all texts once, as one batch, and prints the rates. False: it could not, which has been said. */
 extern bool hymt_bench_texts(const HymtBenchTexts *texts, const HymtOptions *options);
 
+/* Seconds since some moment. */
+extern double hymt_bench_clock(void);
+
 #endif							/* HYMT_BENCH_TEXTS_H */

@@ -6,7 +6,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "bench_texts.h"
 #include "budget.h"
@@ -52,15 +51,6 @@ typedef struct Measure
 } Measure;
 
 static const HymtDeviceOps *const ops = &hymt_device_cpu;
-
-static double
-now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double) time.tv_sec + (double) time.tv_nsec * 1e-9;
-}
 
 static bool
 parse_rows(Bench *bench, const char *list)
@@ -128,13 +118,13 @@ measure(Bench *bench, long count, Measure *result, HymtError *error)
 		return false;
 	more = hymt_scheduler_run(bench->scheduler, true);	/* only submits the first step */
 	hymt_scheduler_stats(bench->scheduler, &before);
-	start = now();
+	start = hymt_bench_clock();
 	while (more)
 	{
 		double		end;
 
 		more = hymt_scheduler_run(bench->scheduler, true);
-		end = now();
+		end = hymt_bench_clock();
 		hymt_scheduler_stats(bench->scheduler, &after);
 		if (after.input_tokens > before.input_tokens)
 		{
