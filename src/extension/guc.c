@@ -10,6 +10,7 @@
 
 #include "miscadmin.h"
 #include "utils/guc.h"
+#include "utils/varlena.h"
 
 #include "../protocol/adapter_list.h"
 
@@ -27,6 +28,8 @@ int			hymt_queue_memory;
 int			hymt_bulk_share;
 int			hymt_max_requests_per_role;
 int			hymt_queue_timeout;
+char	   *hymt_databases;
+int			hymt_max_database_workers;
 int			hymt_engine_timeout;
 bool		hymt_read_ahead;
 int			hymt_read_ahead_rows;
@@ -98,6 +101,21 @@ check_adapters(char **value, void **extra, GucSource source)
 	GUC_check_errdetail("The list of adapters is not valid: %s.", fault);
 	GUC_check_errhint("A list of adapters looks like \"%s\".", ADAPTERS_EXAMPLE);
 	return false;
+}
+
+/* Names, not yet whether there are such databases. */
+static bool
+check_databases(char **value, void **extra, GucSource source)
+{
+	char	   *names = pstrdup(*value);
+	List	   *list;
+	bool		fits = SplitIdentifierString(names, ',', &list);
+
+	if (!fits)
+		GUC_check_errdetail("The list of databases is not valid.");
+	list_free(list);
+	pfree(names);
+	return fits;
 }
 
 static void
@@ -174,6 +192,19 @@ define_sharing_settings(void)
 }
 
 static void
+define_database_work(void)
+{
+	DefineCustomStringVariable("hymt.databases",
+							   "Databases that are looked into for work when the server starts.",
+							   "A list of names. Empty: all that take connections and are no templates.",
+							   &hymt_databases, "", PGC_SIGHUP, 0, check_databases, NULL, NULL);
+	DefineCustomIntVariable("hymt.max_database_workers",
+							"Largest number of processes that work in databases at one time.",
+							"Each takes one of max_worker_processes while it works.",
+							&hymt_max_database_workers, 2, 1, 64, PGC_SIGHUP, 0, NULL, NULL, NULL);
+}
+
+static void
 define_reading_ahead(void)
 {
 	DefineCustomBoolVariable("hymt.read_ahead",
@@ -199,6 +230,7 @@ hymt_define_settings(void)
 		define_startup_settings();
 	define_model_settings();
 	define_sharing_settings();
+	define_database_work();
 	define_reading_ahead();
 	DefineCustomIntVariable("hymt.queue_timeout",
 							"Longest time that a translation may wait before the engine begins with it.",

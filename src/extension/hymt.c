@@ -6,6 +6,7 @@
  */
 #include "hymt.h"
 #include "ahead.h"
+#include "databases.h"
 
 #include "miscadmin.h"
 
@@ -32,5 +33,8 @@ _PG_init(void)
 
 	hymt_shmem_init_hooks();
 	hymt_register_workers();
+	hymt_register_launcher();
+	hymt_databases_register_callbacks();
+	hymt_departure_init();
 	hymt_ahead_init();
 }

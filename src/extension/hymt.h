@@ -31,6 +31,8 @@ extern int	hymt_queue_timeout; /* hymt.queue_timeout, ms; 0 = wait for ever; USE
 extern bool hymt_read_ahead;	/* hymt.read_ahead; USERSET */
 extern int	hymt_read_ahead_rows;	/* hymt.read_ahead_rows; USERSET */
 extern int	hymt_read_ahead_bytes;	/* hymt.read_ahead_bytes; USERSET */
+extern char *hymt_databases;	/* hymt.databases: that are looked into at start; '' = all; SIGHUP */
+extern int	hymt_max_database_workers;	/* hymt.max_database_workers; SIGHUP */
 extern int	hymt_engine_timeout;	/* hymt.engine_timeout, ms without progress before an engine counts as hung; SIGHUP */
 
 extern void hymt_define_settings(void);
@@ -66,6 +68,9 @@ extern void hymt_check_preloaded(void);
 extern bool hymt_layout_fits(void);
 
 /* --- worker (worker.c, engine_process.c) -------------------------------------------------------------------------- */
+
+/* Reads the invalidations that others wait for; for processes that run no transactions for long. */
+extern void hymt_catch_up_with_invalidations(void);
 
 extern void hymt_register_workers(void);	/* from _PG_init, while preloading */
 extern PGDLLEXPORT void hymt_worker_main(Datum argument);

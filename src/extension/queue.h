@@ -39,10 +39,11 @@
 #include "utils/dsa.h"
 
 #include "../protocol/frames.h"
+#include "databases.h"
 #include "stat.h"
 
 #define HYMT_LAYOUT_MAGIC 0x48594d54
-#define HYMT_LAYOUT_VERSION 4	/* raised with every change of a shared struct */
+#define HYMT_LAYOUT_VERSION 5	/* raised with every change of a shared struct */
 #define HYMT_MAX_DEVICES 16
 #define HYMT_NAME_MAX 128
 #define HYMT_MESSAGE_MAX 512
@@ -235,6 +236,7 @@ typedef struct HymtShared
 	Size		bytes_limit;	/* for texts and results together */
 	Size		bytes_used;
 	HymtStats	stat;
+	HymtDatabases databases;	/* has a lock of its own */
 	TimestampTz progress_at;	/* last claim, answer or step; or when the queue began to owe some */
 	int			device_count;
 	HymtDeviceState device[HYMT_MAX_DEVICES];

@@ -54,7 +54,7 @@ request_shmem(void)
 	if (previous_shmem_request_hook)
 		previous_shmem_request_hook();
 	RequestAddinShmemSpace(segment_size());
-	RequestNamedLWLockTranche("hymt", 1);
+	RequestNamedLWLockTranche("hymt", 2);
 }
 
 static char *
@@ -126,16 +126,19 @@ startup_shmem(void)
 	hymt_shared = ShmemInitStruct("hymt", segment_size(), &found);
 	if (!found)
 	{
+		LWLockPadded *locks = GetNamedLWLockTranche("hymt");
+
 		memset(hymt_shared, 0, add_size(slots_size(), roles_size()));
 		hymt_shared->magic = HYMT_LAYOUT_MAGIC;
 		hymt_shared->layout_version = HYMT_LAYOUT_VERSION;
-		hymt_shared->lock = &GetNamedLWLockTranche("hymt")->lock;
+		hymt_shared->lock = &locks[0].lock;
 		for (int i = 0; i < HYMT_CLASSES; i++)
 			ConditionVariableInit(&hymt_shared->slot_freed[i]);
 		hymt_shared->stat.since = GetCurrentTimestamp();
 		hymt_shared->device_count = hymt_devices;
 		for (int i = 0; i < HYMT_MAX_DEVICES; i++)
 			init_device(&hymt_shared->device[i]);
+		hymt_databases_init(&hymt_shared->databases, &locks[1].lock);
 		init_slots(hymt_shared);
 		init_area(hymt_shared);
 	}
