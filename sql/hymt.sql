@@ -311,6 +311,15 @@ CREATE FUNCTION @extschema@.hymt_stat(
 	OUT total_time_p95 double precision,
 	OUT total_time_p99 double precision,
 	OUT total_time_histogram bigint[],
+	OUT cache_memory_hits bigint,
+	OUT cache_table_hits bigint,
+	OUT cache_misses bigint,
+	OUT cache_memory_entries bigint,
+	OUT cache_memory_bytes bigint,
+	OUT cache_memory_evictions bigint,
+	OUT cache_written bigint,
+	OUT cache_dropped bigint,
+	OUT cache_table_evictions bigint,
 	OUT stats_reset timestamptz
 ) RETURNS record
 AS 'MODULE_PATHNAME', 'hymt_stat'

@@ -82,6 +82,7 @@ hymt_worker_set_phase(HymtDevicePhase phase)
 	device->proven = proven;
 	device->pace = pace;
 	device->probed_at = phase == HYMT_DEVICE_READY ? engine->probed_at : 0;
+	hymt_cache_devices_changed();
 	hymt_worker_unlock_device();
 	/* They may have left requests to it, suspects at least. */
 	if (was_more)
@@ -242,11 +243,16 @@ hymt_worker_launch(HymtEngine *engine, HymtFailure *failure, char *message, Size
 void
 hymt_worker_start_serving(void)
 {
+	uint64		settings;
 	HymtFailure failure;
 	char		message[HYMT_MESSAGE_MAX];
 	bool		known;
 
 	hymt_worker->serving->settings = hymt_worker->settings;
+	settings = hymt_engine_settings_hash(&hymt_worker->settings);
+	hymt_cache_engine_starts(hymt_worker_lock_device(), settings);
+	hymt_cache_devices_changed();
+	hymt_worker_unlock_device();
 	if (hymt_worker_launch(hymt_worker->serving, &failure, message, sizeof(message)))
 	{
 		hymt_worker_set_phase(HYMT_DEVICE_STARTING);

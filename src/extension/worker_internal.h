@@ -59,6 +59,7 @@ typedef struct HymtEngine
 	int			in_flight_at_end;
 	bool		has_answered;
 	TimestampTz ready_at;		/* 0: never was */
+	char		fingerprint[HYMT_FINGERPRINT_DIGITS + 1];	/* as READY told it; empty: not yet, or it was none */
 	int			credits;
 	HymtFlight *flights;		/* [slot count] */
 	int			in_flight;
