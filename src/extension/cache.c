@@ -31,7 +31,10 @@ find(HymtCacheQuestion *question, HymtCacheAnswer *answer)
 		return HYMT_CACHE_MISS;
 	if (hymt_cache_memory_find(question, answer))
 		return HYMT_CACHE_MEMORY;
-	return HYMT_CACHE_MISS;
+	if (hymt_cache_mode != HYMT_CACHE_ON || !hymt_cache_make_key(question) || !hymt_cache_table_find(question, answer))
+		return HYMT_CACHE_MISS;
+	hymt_cache_memory_put(question, answer);
+	return HYMT_CACHE_TABLE;
 }
 
 HymtCacheLevel
@@ -100,4 +103,6 @@ hymt_cache_store(const HymtOrder *order, const char *utf8, Size length, const Hy
 	answer.input_tokens = outcome->input_tokens;
 	answer.output_tokens = outcome->output_tokens;
 	hymt_cache_memory_put(&question, &answer);
+	if (hymt_cache_mode == HYMT_CACHE_ON && hymt_cache_make_key(&question))
+		hymt_cache_write_later(&question, &answer);
 }
