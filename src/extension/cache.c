@@ -31,7 +31,10 @@ find(HymtCacheQuestion *question, HymtCacheAnswer *answer)
 		return HYMT_CACHE_MISS;
 	if (hymt_cache_memory_find(question, answer))
 		return HYMT_CACHE_MEMORY;
-	return HYMT_CACHE_MISS;
+	if (hymt_cache_mode != HYMT_CACHE_ON || !hymt_cache_make_key(question) || !hymt_cache_table_find(question, answer))
+		return HYMT_CACHE_MISS;
+	(void) hymt_cache_memory_put(question, answer);
+	return HYMT_CACHE_TABLE;
 }
 
 HymtCacheLevel
@@ -100,5 +103,6 @@ hymt_cache_store(const HymtOrder *order, const char *utf8, Size length, const Hy
 	answer.finish = outcome->finish;
 	answer.input_tokens = outcome->input_tokens;
 	answer.output_tokens = outcome->output_tokens;
-	(void) hymt_cache_memory_put(&question, &answer);
+	if (hymt_cache_memory_put(&question, &answer) && hymt_cache_mode == HYMT_CACHE_ON && hymt_cache_make_key(&question))
+		hymt_cache_write_later(&question, &answer);
 }

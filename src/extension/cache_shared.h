@@ -9,6 +9,7 @@
 #include "postgres.h"
 
 #include "port/atomics.h"
+#include "storage/lwlock.h"
 
 #include "../protocol/frames.h"
 
@@ -42,6 +43,7 @@ typedef union HymtCacheStripe
 } HymtCacheStripe;
 
 typedef struct HymtCacheMemory HymtCacheMemory; /* first level, see cache_memory.c */
+typedef struct HymtCacheList HymtCacheList; /* on the way to the second, see cache_list.c */
 
 typedef struct HymtCacheShared
 {
@@ -53,6 +55,7 @@ typedef struct HymtCacheShared
 	char		fingerprint[HYMT_FINGERPRINT_DIGITS + 1];
 
 	HymtCacheMemory *memory;	/* in a segment of its own; NULL: none */
+	HymtCacheList *list;		/* the same */
 	HymtCacheStripe stripe[HYMT_CACHE_STRIPES];
 } HymtCacheShared;
 
@@ -83,5 +86,10 @@ extern void hymt_cache_devices_changed(void);
 extern Size hymt_cache_memory_size(void);
 extern int	hymt_cache_memory_locks(void);
 extern void hymt_cache_memory_init(HymtCacheMemory *memory);
+
+/* --- cache_list.c ------------------------------------------------------------------------------------------------- */
+
+extern Size hymt_cache_list_size(void);
+extern void hymt_cache_list_init(HymtCacheList *list, LWLock *lock);	/* by the postmaster */
 
 #endif							/* HYMT_CACHE_SHARED_H */

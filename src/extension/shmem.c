@@ -54,7 +54,8 @@ request_shmem(void)
 	if (previous_shmem_request_hook)
 		previous_shmem_request_hook();
 	RequestAddinShmemSpace(segment_size());
-	RequestNamedLWLockTranche("hymt", 2);
+	RequestAddinShmemSpace(hymt_cache_list_size());
+	RequestNamedLWLockTranche("hymt", 3);
 	if (hymt_cache_memory_size() > 0)
 	{
 		RequestAddinShmemSpace(hymt_cache_memory_size());
@@ -132,6 +133,17 @@ init_cache_memory(HymtShared *shared)
 	hymt_cache_memory_init(shared->cache.memory);
 }
 
+/* Texts for the table; in a segment of its own as well. */
+static void
+init_cache_list(HymtShared *shared, LWLock *lock)
+{
+	bool		found;
+
+	shared->cache.list = ShmemInitStruct("hymt cache list", hymt_cache_list_size(), &found);
+	Assert(!found);
+	hymt_cache_list_init(shared->cache.list, lock);
+}
+
 static void
 startup_shmem(void)
 {
@@ -161,6 +173,7 @@ startup_shmem(void)
 		init_slots(hymt_shared);
 		init_area(hymt_shared);
 		init_cache_memory(hymt_shared);
+		init_cache_list(hymt_shared, &locks[2].lock);
 	}
 	LWLockRelease(AddinShmemInitLock);
 }
