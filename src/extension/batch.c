@@ -7,6 +7,7 @@
  * ResourceOwner, all else to the memory context of the batch: nothing is cleaned up here after an error.
  */
 #include "batch.h"
+#include "cache.h"
 #include "progress.h"
 
 #include "common/hashfn.h"
@@ -17,6 +18,7 @@ typedef struct BatchText
 {
 	const char *source;			/* the caller's */
 	int			length;
+	bool		missed;			/* is not in the cache */
 	HymtFate	fate;
 	text	   *translation;
 } BatchText;
@@ -181,16 +183,42 @@ hymt_batch_failing(const HymtBatch *batch)
 
 /* --- translating -------------------------------------------------------------------------------------------------- */
 
+/* The outcome of a text, whose own text in UTF-8 is given as well, is consumed. */
+static void
+take_outcome(HymtBatch *batch, BatchText *item, const char *utf8, Size length, HymtOutcome *outcome)
+{
+	HymtReport	report;
+
+	batch->failing = item->source;
+	item->translation = hymt_text_of_outcome(NULL, &batch->order, utf8, length, outcome, &report);
+	batch->failing = NULL;
+	if (item->translation != NULL)
+		item->fate = HYMT_FATE_TRANSLATED;
+	else
+		item->fate = batch->order.on_error == HYMT_ON_ERROR_SOURCE ? HYMT_FATE_KEPT : HYMT_FATE_NULL;
+	pfree(outcome->text);
+	hymt_progress_batch_done();
+}
+
+/* False when there is no room for its request, which is wanted unless its answer is in the cache. */
 static bool
 submit(HymtBatch *batch, int number)
 {
-	const BatchText *item = &batch->text[number];
+	BatchText  *item = &batch->text[number];
 	Outstanding *outstanding = &batch->outstanding;
 	Size		length;
 	const char *utf8 = utf8_of(item, &length);
 	HymtRequestSpec spec = hymt_request_spec(&batch->order, utf8, length);
 	HymtRequestHandle *request;
+	HymtOutcome outcome;
 
+	if (!item->missed && hymt_cache_find(&batch->order, utf8, length, &outcome) != HYMT_CACHE_MISS)
+	{
+		take_outcome(batch, item, utf8, length, &outcome);
+		free_utf8(item, utf8);
+		return true;
+	}
+	item->missed = true;
 	batch->failing = item->source;
 	hymt_request_check_length(&spec);
 	batch->failing = NULL;
@@ -219,21 +247,6 @@ submit_more(HymtBatch *batch)
 	}
 }
 
-static void
-note_outcome(HymtBatch *batch, BatchText *item, const HymtOutcome *outcome)
-{
-	HymtOnError on_error = batch->order.on_error;
-	HymtReport	report;
-
-	batch->failing = item->source;
-	item->translation = hymt_text_of_outcome(NULL, outcome, on_error, &report);
-	batch->failing = NULL;
-	if (item->translation != NULL)
-		item->fate = HYMT_FATE_TRANSLATED;
-	else
-		item->fate = on_error == HYMT_ON_ERROR_SOURCE ? HYMT_FATE_KEPT : HYMT_FATE_NULL;
-}
-
 /* Waits for one of those that are outstanding and takes it out. */
 static void
 take_answer(HymtBatch *batch)
@@ -245,6 +258,8 @@ take_answer(HymtBatch *batch)
 	HymtRequestHandle *request = requests[position];
 	BatchText  *item = &batch->text[texts[position]];
 	HymtOutcome outcome;
+	const char *utf8;
+	Size		length;
 
 	CHECK_FOR_INTERRUPTS();
 	/* The place is among the first few, so that those before it can move up. */
@@ -252,9 +267,9 @@ take_answer(HymtBatch *batch)
 	memmove(texts + 1, texts, position * sizeof(*texts));
 	outstanding->first++;
 	hymt_request_wait(request, &outcome);
-	note_outcome(batch, item, &outcome);
-	pfree(outcome.text);
-	hymt_progress_batch_done();
+	utf8 = utf8_of(item, &length);
+	take_outcome(batch, item, utf8, length, &outcome);
+	free_utf8(item, utf8);
 }
 
 void

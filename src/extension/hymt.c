@@ -7,6 +7,7 @@
 #include "hymt.h"
 #include "ahead.h"
 #include "progress.h"
+#include "databases.h"
 
 #include "miscadmin.h"
 
@@ -33,6 +34,9 @@ _PG_init(void)
 
 	hymt_shmem_init_hooks();
 	hymt_register_workers();
+	hymt_register_launcher();
+	hymt_databases_register_callbacks();
+	hymt_departure_init();
 	hymt_ahead_init();
 	hymt_progress_init();
 }

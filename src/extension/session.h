@@ -68,6 +68,7 @@ typedef struct HymtReport
 	int			input_tokens;
 	int			output_tokens;
 	char		model[HYMT_NAME_MAX];	/* UTF-8; empty: none was asked */
+	bool		cached;			/* the answer to an earlier question */
 } HymtReport;
 
 /* Raises 22023 for what is no language, or no value of on_error. `name` is the argument's. */
@@ -87,10 +88,11 @@ extern HymtRequestSpec hymt_request_spec(const HymtOrder *order, const char *utf
 extern bool hymt_needs_model(const HymtOrder *order, const char *utf8, Size length);
 
 /*
- * The result of a text that was asked for, as hymt_translate_text() returns it. Does not look into `source`, which may
- * be NULL.
+ * The result of a text that was asked for, as hymt_translate_text() returns it. The engine's answer goes to the cache if
+ * it is a good one; that is what the text in UTF-8 is for. Does not look into `source`, which may be NULL.
  */
-extern text *hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_error, HymtReport *report);
+extern text *hymt_text_of_outcome(text *source, const HymtOrder *order, const char *utf8, Size length,
+								  const HymtOutcome *outcome, HymtReport *report);
 
 /* Raises for what hymt_utf8_to_server() could not convert. */
 extern void hymt_raise_unconvertible(uint32 character);

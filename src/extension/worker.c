@@ -334,6 +334,7 @@ worker_exit(int code, Datum argument)
 	device->proven = false;
 	device->pace = 0;
 	device->probed_at = 0;
+	hymt_cache_devices_changed();
 	hymt_worker_unlock_device();
 	hymt_queue_recover(hymt_worker->device);
 	hymt_worker_wake_others();
@@ -400,7 +401,7 @@ recover_from_error(void)
 	error_context_stack = NULL;
 	HOLD_INTERRUPTS();
 	EmitErrorReport();
-	AbortCurrentTransaction();	/* catch_up_with_invalidations() makes one */
+	AbortCurrentTransaction();	/* hymt_catch_up_with_invalidations() makes one */
 	LWLockReleaseAll();
 	ConditionVariableCancelSleep();
 	pgstat_report_wait_end();
@@ -411,12 +412,12 @@ recover_from_error(void)
 }
 
 /*
- * Invalidations of catalog caches mean nothing here, but a process that leaves them unread delays the others: they are
- * told of their own delay one after the other, each by the one before. Core's launchers, which belong to no database
- * either, do the same; it is an empty transaction.
+ * Invalidations of catalog caches mean nothing to a process that reads none, but one that leaves them unread delays the
+ * others: they are told of their own delay one after the other, each by the one before. Core's launchers do the same; it
+ * is an empty transaction.
  */
-static void
-catch_up_with_invalidations(void)
+void
+hymt_catch_up_with_invalidations(void)
 {
 	if (catchupInterruptPending)
 		ProcessCatchupInterrupt();
@@ -447,7 +448,7 @@ hymt_worker_main(Datum argument)
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		catch_up_with_invalidations();
+		hymt_catch_up_with_invalidations();
 		MemoryContextSwitchTo(turn_context);
 		MemoryContextReset(turn_context);
 		turn();
