@@ -72,6 +72,13 @@
 #define HYMT_NORETURN pg_attribute_noreturn()
 #endif
 
+/* 18: who scans an index may count. For files that include genam.h. */
+#if PG_VERSION_NUM >= 180000
+#define HYMT_INDEX_BEGINSCAN(table, index, snapshot, keys) index_beginscan(table, index, snapshot, NULL, keys, 0)
+#else
+#define HYMT_INDEX_BEGINSCAN(table, index, snapshot, keys) index_beginscan(table, index, snapshot, keys, 0)
+#endif
+
 /*
  * The number of a wait event, registered at first use and kept in *cached by the caller (a static): registration takes
  * a lock and looks the name up.
