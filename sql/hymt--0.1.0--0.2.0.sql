@@ -44,6 +44,15 @@ CREATE FUNCTION @extschema@.hymt_stat(
 	OUT total_time_p95 double precision,
 	OUT total_time_p99 double precision,
 	OUT total_time_histogram bigint[],
+	OUT cache_memory_hits bigint,
+	OUT cache_table_hits bigint,
+	OUT cache_misses bigint,
+	OUT cache_memory_entries bigint,
+	OUT cache_memory_bytes bigint,
+	OUT cache_memory_evictions bigint,
+	OUT cache_written bigint,
+	OUT cache_dropped bigint,
+	OUT cache_table_evictions bigint,
 	OUT stats_reset timestamptz
 ) RETURNS record
 AS 'MODULE_PATHNAME', 'hymt_stat'
@@ -158,3 +167,51 @@ REVOKE ALL ON FUNCTION @extschema@.hymt_unset_translation(text, text, text) FROM
 REVOKE ALL ON FUNCTION @extschema@.hymt_human_trigger() FROM PUBLIC;
 REVOKE ALL ON TABLE @extschema@.hymt_human_translation FROM PUBLIC;
 REVOKE ALL ON TABLE @extschema@.hymt_human_translations FROM PUBLIC;
+
+-- Translations that the model made, written by the database worker. No row is ever changed, and no constraint can be
+-- violated: rows may come by logical replication, too. The nonce makes an identity of the age, by which a subscriber finds
+-- the rows that a publisher deletes. Rows are not dumped. The files keep their size: no statement waits for a truncation.
+
+CREATE TABLE @extschema@.hymt_cache (
+	key bytea NOT NULL,
+	fingerprint text NOT NULL,
+	scope text NOT NULL,
+	source_lang text NOT NULL,
+	target_lang text NOT NULL,
+	options text NOT NULL,
+	context text NOT NULL,
+	source text NOT NULL,
+	translation text NOT NULL,
+	model text NOT NULL,
+	input_tokens int NOT NULL,
+	output_tokens int NOT NULL,
+	created timestamptz NOT NULL,
+	nonce bigint NOT NULL
+) WITH (
+	vacuum_truncate = off,
+	toast.vacuum_truncate = off,
+	autovacuum_vacuum_threshold = 1000,
+	autovacuum_vacuum_scale_factor = 0.02,
+	toast.autovacuum_vacuum_threshold = 1000,
+	toast.autovacuum_vacuum_scale_factor = 0.02
+);
+CREATE INDEX hymt_cache_key ON @extschema@.hymt_cache (key);
+CREATE UNIQUE INDEX hymt_cache_age ON @extschema@.hymt_cache (created, nonce);
+ALTER TABLE @extschema@.hymt_cache REPLICA IDENTITY USING INDEX hymt_cache_age;
+
+COMMENT ON TABLE @extschema@.hymt_cache IS
+'translations that were made before';
+
+CREATE FUNCTION @extschema@.hymt_cache_clear(
+	src text DEFAULT NULL,
+	tgt text DEFAULT NULL,
+	model text DEFAULT NULL
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'hymt_cache_clear'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_cache_clear(text, text, text) IS
+'forget translations that were made before, and return how many the table hymt_cache had';
+
+REVOKE ALL ON TABLE @extschema@.hymt_cache FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_cache_clear(text, text, text) FROM PUBLIC;

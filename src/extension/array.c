@@ -5,7 +5,7 @@
  * any is held, further ones are submitted only where there is room at once, so that two large arrays never wait for each
  * other, nor one for itself. Memory is constant for each element, apart from the translations.
  */
-#include "session.h"
+#include "cache.h"
 
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
@@ -21,6 +21,7 @@ typedef struct Element
 	text	   *result;			/* NULL: a null */
 	int			same_as;		/* element with an equal text that is asked for in its place; -1: none */
 	bool		asked;			/* needs the model */
+	bool		missed;			/* is not in the cache */
 } Element;
 
 /* Requests that are outstanding, oldest first: [first, last) of both arrays. */
@@ -138,6 +139,17 @@ prepare(Batch *batch, Datum *values, bool *nulls)
 	batch->order.bulk = batch->order.bulk || batch->asked > 1;
 }
 
+static void
+take_outcome(Batch *batch, int number, HymtOutcome *outcome)
+{
+	Element    *element = &batch->element[number];
+	HymtReport	report;
+
+	element->result = hymt_text_of_outcome(element->source, &batch->order, outcome, &report);
+	pfree(outcome->text);
+}
+
+/* Whether there was room for its request, if it needs one. */
 static bool
 submit(Batch *batch, int number)
 {
@@ -147,7 +159,16 @@ submit(Batch *batch, int number)
 	const char *utf8 = hymt_server_to_utf8(VARDATA_ANY(source), VARSIZE_ANY_EXHDR(source), &length);
 	HymtRequestSpec spec = hymt_request_spec(&batch->order, utf8, length);
 	HymtRequestHandle *request;
+	HymtOutcome outcome;
 
+	if (!batch->element[number].missed && hymt_cache_find(&batch->order, utf8, length, &outcome) != HYMT_CACHE_MISS)
+	{
+		take_outcome(batch, number, &outcome);
+		if (utf8 != VARDATA_ANY(source))
+			pfree(unconstify(char *, utf8));
+		return true;
+	}
+	batch->element[number].missed = true;
 	if (outstanding->first == outstanding->last)
 		request = hymt_request_submit(&spec);
 	else
@@ -183,8 +204,7 @@ take_answer(Batch *batch)
 	int		   *elements = outstanding->element + outstanding->first;
 	int			position = hymt_request_wait_any(requests, outstanding->last - outstanding->first);
 	HymtRequestHandle *request = requests[position];
-	Element    *element = &batch->element[elements[position]];
-	HymtReport	report;
+	int			number = elements[position];
 	HymtOutcome outcome;
 
 	CHECK_FOR_INTERRUPTS();
@@ -193,8 +213,7 @@ take_answer(Batch *batch)
 	memmove(elements + 1, elements, position * sizeof(*elements));
 	outstanding->first++;
 	hymt_request_wait(request, &outcome);
-	element->result = hymt_text_of_outcome(element->source, &outcome, batch->order.on_error, &report);
-	pfree(outcome.text);
+	take_outcome(batch, number, &outcome);
 }
 
 static void

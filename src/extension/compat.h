@@ -47,6 +47,13 @@
 	adjust_appendrel_attrs_multilevel(root, node, (child)->relids, (parent)->relids)
 #endif
 
+/* 16: one function tells who owns an object of any kind. For files that include acl.h and pg_database.h. */
+#if PG_VERSION_NUM >= 160000
+#define HYMT_OWNS_DATABASE(database, role) object_ownercheck(DatabaseRelationId, database, role)
+#else
+#define HYMT_OWNS_DATABASE(database, role) pg_database_ownercheck(database, role)
+#endif
+
 /* 17: MERGE has actions for rows of the target that no row of the source matches. */
 #if PG_VERSION_NUM >= 170000
 #define HYMT_MERGE_MATCHED(action) ((action)->matchKind == MERGE_WHEN_MATCHED)
@@ -54,6 +61,13 @@
 #else
 #define HYMT_MERGE_MATCHED(action) ((action)->matched)
 #define HYMT_MERGE_WITHOUT_SOURCE(action) false
+#endif
+
+/* 18: an index scan can count its searches. For files that include genam.h. */
+#if PG_VERSION_NUM >= 180000
+#define HYMT_INDEX_BEGINSCAN(table, index, snapshot, keys) index_beginscan(table, index, snapshot, NULL, keys, 0)
+#else
+#define HYMT_INDEX_BEGINSCAN(table, index, snapshot, keys) index_beginscan(table, index, snapshot, keys, 0)
 #endif
 
 /*
@@ -70,13 +84,6 @@
 #include "commands/explain.h"
 #define HYMT_MODULE_MAGIC PG_MODULE_MAGIC
 #define HYMT_NORETURN pg_attribute_noreturn()
-#endif
-
-/* 18: who scans an index may count. For files that include genam.h. */
-#if PG_VERSION_NUM >= 180000
-#define HYMT_INDEX_BEGINSCAN(table, index, snapshot, keys) index_beginscan(table, index, snapshot, NULL, keys, 0)
-#else
-#define HYMT_INDEX_BEGINSCAN(table, index, snapshot, keys) index_beginscan(table, index, snapshot, keys, 0)
 #endif
 
 /*

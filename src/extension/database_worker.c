@@ -6,17 +6,15 @@
  * roles are for their sessions. Writes only tables of the extension itself; whatever belongs to others is written by the
  * tasks as its owner.
  *
- * Each task does a bounded piece in a short transaction. No transaction is open while the process waits for anything.
+ * Each task does a bounded piece in a short transaction. No transaction is open while the process waits for anything but
+ * for locks that are held for moments. A task that fails is put off, and the others go on.
  */
 #include "hymt.h"
+#include "cache_table.h"
 #include "databases.h"
 #include "queue_internal.h"
 
-#include "access/genam.h"
-#include "access/htup_details.h"
-#include "access/table.h"
 #include "access/xact.h"
-#include "catalog/indexing.h"
 #include "catalog/pg_extension.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
@@ -28,8 +26,6 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "tcop/tcopprot.h"
-#include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -40,13 +36,25 @@
 /* When the extension is being altered or dropped, ms. */
 #define BUSY_EXTENSION_MS 1000
 
+/* How long it may work without a pause while other databases wait for a worker, ms. */
+#define CROWDED_MS 2000
+
+typedef struct Task
+{
+	HymtTask	work;
+	bool		(*committed) (void);	/* what it did is in the database: true when there is more; may be NULL, may not raise */
+	void		(*give_up) (void);	/* there is no such extension here: nothing will be done; the same */
+} Task;
+
 /* In this order in each turn. */
-static const HymtTask tasks[] = {
-	hymt_cache_write,
-	hymt_cache_evict
+static const Task tasks[] = {
+	{hymt_cache_write, hymt_cache_written, hymt_cache_write_give_up},
+	{hymt_cache_evict, NULL, NULL}
 };
 
-static bool extension_found;	/* in the last turn */
+StaticAssertDecl(lengthof(tasks) <= HYMT_MAX_TASKS, "a task needs its place in HymtDatabase");
+
+static bool extension_found;	/* or may be in a moment, in the last turn */
 
 /* --- the extension ------------------------------------------------------------------------------------------------ */
 
@@ -57,32 +65,6 @@ typedef enum Finding
 	EXTENSION_OTHER,			/* a version that this library does not work for */
 	EXTENSION_BUSY				/* is being altered or dropped */
 } Finding;
-
-/* Its schema, if its version is that of this library. There is no cache of these rows. */
-static bool
-read_extension(HymtWorkplace *place)
-{
-	Relation	catalog = table_open(ExtensionRelationId, AccessShareLock);
-	ScanKeyData key;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-	bool		fits = false;
-
-	ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(place->extension));
-	scan = systable_beginscan(catalog, ExtensionOidIndexId, true, NULL, 1, &key);
-	tuple = systable_getnext(scan);
-	if (HeapTupleIsValid(tuple))
-	{
-		bool		isnull;
-		Datum		version = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(catalog), &isnull);
-
-		place->schema = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
-		fits = !isnull && strcmp(TextDatumGetCString(version), HYMT_VERSION) == 0;
-	}
-	systable_endscan(scan);
-	table_close(catalog, AccessShareLock);
-	return fits;
-}
 
 /* The lock keeps it where and as it is until the transaction ends. Does not wait: who has it is about to drop it. */
 static Finding
@@ -96,13 +78,13 @@ find_extension(HymtWorkplace *place)
 	/* It may be another one by now. */
 	if (get_extension_oid("hymt", true) != place->extension)
 		return EXTENSION_BUSY;
-	return read_extension(place) ? EXTENSION_FOUND : EXTENSION_OTHER;
+	return hymt_read_extension(place->extension, &place->schema) ? EXTENSION_FOUND : EXTENSION_OTHER;
 }
 
 /* --- turns -------------------------------------------------------------------------------------------------------- */
 
-static void
-be_due(TimestampTz *due, int milliseconds)
+void
+hymt_be_due(TimestampTz *due, int milliseconds)
 {
 	TimestampTz then = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), milliseconds);
 
@@ -111,7 +93,7 @@ be_due(TimestampTz *due, int milliseconds)
 
 /* True when the task may have more to do at once. */
 static bool
-run_task(HymtTask task, TimestampTz *due)
+run_task(const Task *task, TimestampTz *due)
 {
 	HymtWorkplace place;
 	bool		more = false;
@@ -121,19 +103,88 @@ run_task(HymtTask task, TimestampTz *due)
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	finding = find_extension(&place);
-	extension_found = finding == EXTENSION_FOUND;
+	extension_found = finding == EXTENSION_FOUND || finding == EXTENSION_BUSY;
 	if (finding == EXTENSION_FOUND)
-		more = task(&place, due);
+		more = task->work(&place, due);
 	else if (finding == EXTENSION_BUSY)
-		be_due(due, BUSY_EXTENSION_MS);
+		hymt_be_due(due, BUSY_EXTENSION_MS);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+	if (finding == EXTENSION_FOUND && task->committed != NULL)
+		more = task->committed() || more;
+	if (!extension_found && task->give_up != NULL)
+		task->give_up();
 	/* So that autovacuum hears of what was written. */
 	pgstat_report_stat(true);
 	return more;
 }
 
-/* All tasks once. */
+static void
+recover_from_error(void)
+{
+	HOLD_INTERRUPTS();
+	EmitErrorReport();
+	AbortCurrentTransaction();
+	pgstat_report_wait_end();
+	MemoryContextSwitchTo(TopMemoryContext);
+	FlushErrorState();
+	RESUME_INTERRUPTS();
+	pgstat_report_stat(true);
+}
+
+/* The same; false also when it failed, which is told in *failed. */
+static bool
+try_task(const Task *task, TimestampTz *due, bool *failed)
+{
+	volatile bool more = false;
+
+	*failed = false;
+	PG_TRY();
+	{
+		more = run_task(task, due);
+	}
+	PG_CATCH();
+	{
+		recover_from_error();
+		*failed = true;
+	}
+	PG_END_TRY();
+	return more;
+}
+
+/* Keeps in mind how a task ended; returns when it may be tried again, 0: at any time. */
+static TimestampTz
+note_end(int number, bool failed)
+{
+	HymtDatabases *databases = &hymt_shared->databases;
+	TimestampTz now = GetCurrentTimestamp();
+	HymtTaskRetry *retry;
+	TimestampTz then;
+
+	LWLockAcquire(databases->lock, LW_EXCLUSIVE);
+	retry = &hymt_database_find(MyDatabaseId, false)->retry[number];
+	retry->failures = failed ? retry->failures + 1 : 0;
+	retry->not_before = failed ? hymt_retry_time(retry->failures, now) : 0;
+	then = retry->not_before;
+	LWLockRelease(databases->lock);
+	return then;
+}
+
+/* 0: now. */
+static TimestampTz
+not_before(int number)
+{
+	HymtDatabases *databases = &hymt_shared->databases;
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz then;
+
+	LWLockAcquire(databases->lock, LW_SHARED);
+	then = hymt_database_find(MyDatabaseId, false)->retry[number].not_before;
+	LWLockRelease(databases->lock);
+	return then > now ? then : 0;
+}
+
+/* All tasks once, apart from those that are put off. */
 static bool
 turn(TimestampTz *due)
 {
@@ -143,8 +194,17 @@ turn(TimestampTz *due)
 	pgstat_report_activity(STATE_RUNNING, NULL);
 	for (int i = 0; i < lengthof(tasks); i++)
 	{
+		TimestampTz then = not_before(i);
+		bool		failed;
+
 		CHECK_FOR_INTERRUPTS();
-		more = run_task(tasks[i], due) || more;
+		if (then == 0)
+		{
+			more = try_task(&tasks[i], due, &failed) || more;
+			then = note_end(i, failed);
+		}
+		if (then != 0)
+			*due = *due == 0 ? then : Min(*due, then);
 	}
 	pgstat_report_activity(STATE_IDLE, NULL);
 	return more;
@@ -172,6 +232,8 @@ worker_exits(int code, Datum argument)
 			entry->failures = 0;
 			entry->not_before = 0;
 		}
+		else if (entry->bars > 0)
+			entry->wanted = true;	/* it was told to leave in the middle of something */
 		else
 			hymt_database_failed(entry, GetCurrentTimestamp());
 		hymt_database_settle(entry);
@@ -218,16 +280,14 @@ begin_turn(void)
 	LWLockAcquire(databases->lock, LW_EXCLUSIVE);
 	entry = hymt_database_find(MyDatabaseId, false);
 	barred = entry->bars > 0;
-	if (!barred)
-	{
-		entry->wanted = false;
-		entry->due = 0;
-	}
+	/* When it is barred, somebody has to look for what there was to do if the database is there afterwards. */
+	entry->wanted = barred;
+	entry->due = 0;
 	LWLockRelease(databases->lock);
 	return !barred;
 }
 
-/* Whether there is a reason for another turn, or to leave at once. */
+/* Whether there is a reason for another turn, or to leave because of a bar. */
 static bool
 is_called(void)
 {
@@ -242,18 +302,37 @@ is_called(void)
 	return called;
 }
 
-/* So that the launcher starts a worker then. */
-static void
-leave_due(TimestampTz due)
+/* Whether another database wants this worker's place. */
+static bool
+is_crowded(void)
 {
 	HymtDatabases *databases = &hymt_shared->databases;
+	bool		crowded;
+
+	LWLockAcquire(databases->lock, LW_SHARED);
+	crowded = databases->crowded;
+	LWLockRelease(databases->lock);
+	return crowded;
+}
+
+/*
+ * The launcher starts another worker when it is due, or, if it is not `done`, when it is its turn. Called in the last
+ * moment: it sees that as well.
+ */
+static void
+leave(TimestampTz due, bool done)
+{
+	HymtDatabases *databases = &hymt_shared->databases;
+	HymtDatabase *entry;
 
 	LWLockAcquire(databases->lock, LW_EXCLUSIVE);
-	hymt_database_find(MyDatabaseId, false)->due = due;
+	entry = hymt_database_find(MyDatabaseId, false);
+	entry->due = due;
+	entry->wanted = entry->wanted || !done;
 	LWLockRelease(databases->lock);
 }
 
-/* Until it is called, `due`, or LINGER_MS have passed: then false. */
+/* True when it is called, or it is `due`; false when it may go, as it idled for LINGER_MS or is wanted elsewhere. */
 static bool
 linger(TimestampTz due)
 {
@@ -266,7 +345,7 @@ linger(TimestampTz due)
 
 		if (due != 0 && due <= now)
 			return true;
-		if (end <= now)
+		if (end <= now || is_crowded())
 			return false;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 TimestampDifferenceMilliseconds(now, due != 0 ? Min(due, end) : end) + 1,
@@ -311,7 +390,9 @@ use_own_settings(void)
 static void
 work(void)
 {
-	TimestampTz due;
+	TimestampTz begin = GetCurrentTimestamp();
+	TimestampTz due = 0;
+	bool		more = false;
 
 	while (begin_turn())
 	{
@@ -320,16 +401,14 @@ work(void)
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 		}
-		if (turn(&due))
-			continue;
-		/* What there is not will not come in a moment. */
-		if ((!extension_found && due == 0) || !linger(due))
-		{
-			leave_due(due);
-			/* Called in the last moment: the launcher sees that as well. */
-			return;
-		}
+		more = turn(&due);
+		if (is_crowded() && TimestampDifferenceExceeds(begin, GetCurrentTimestamp(), CROWDED_MS))
+			break;
+		/* An extension that there is not will not come in a moment. */
+		if (!more && (!extension_found || !linger(due)))
+			break;
 	}
+	leave(due, !more);
 }
 
 void

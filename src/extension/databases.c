@@ -13,9 +13,8 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
-/* After a worker that ended by an error: 1 s, twice that each time, up to this, ms; and then not before it is woken. */
+#define SHORTEST_DELAY_MS 1000
 #define LONGEST_DELAY_MS 60000
-#define MOST_FAILURES 8
 
 static bool wake_at_commit = false;
 
@@ -59,24 +58,22 @@ hymt_database_settle(HymtDatabase *entry)
 		entry->database = InvalidOid;
 }
 
-static int
-delay_after(int failures)
+TimestampTz
+hymt_retry_time(int failures, TimestampTz now)
 {
-	return failures > 6 ? LONGEST_DELAY_MS : Min(1000 << (failures - 1), LONGEST_DELAY_MS);
+	int			delay = SHORTEST_DELAY_MS;
+
+	for (int i = 1; i < failures && delay < LONGEST_DELAY_MS; i++)
+		delay *= 2;
+	return TimestampTzPlusMilliseconds(now, Min(delay, LONGEST_DELAY_MS));
 }
 
 void
 hymt_database_failed(HymtDatabase *entry, TimestampTz now)
 {
+	entry->wanted = true;
 	entry->failures++;
-	entry->not_before = TimestampTzPlusMilliseconds(now, delay_after(entry->failures));
-	if (entry->failures < MOST_FAILURES)
-		return;
-	/* The work is still there, and will be looked for when more comes, or when the server starts. */
-	entry->wanted = false;
-	entry->due = 0;
-	entry->failures = 0;
-	entry->not_before = 0;
+	entry->not_before = hymt_retry_time(entry->failures, now);
 }
 
 void
@@ -91,12 +88,7 @@ hymt_database_wake(Oid database)
 	if (entry == NULL)
 		databases->all_wanted = true;
 	else
-	{
 		entry->wanted = true;
-		/* Whoever leaves new work deserves a new attempt, however the last ones ended. */
-		if (entry->failures == 0)
-			entry->not_before = 0;
-	}
 	procno = entry != NULL && entry->worker_procno >= 0 ? entry->worker_procno : databases->launcher_procno;
 	LWLockRelease(databases->lock);
 	hymt_wake(procno);

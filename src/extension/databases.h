@@ -13,6 +13,8 @@
  * A database worker looks for all the work there is whenever it is woken. So nothing is lost with a wake-up that comes
  * twice, or while it is busy; what is done twice is up to each task to prevent. There is at most one in each database.
  * Nothing polls: with no work there is no worker, and the launcher sleeps without a timeout.
+ *
+ * The lock is a leaf, as the queue's is: under it nothing allocates, raises or logs.
  */
 #ifndef HYMT_DATABASES_H
 #define HYMT_DATABASES_H
@@ -26,6 +28,16 @@
 /* Databases that have something to do at one time. When there are more, the launcher looks into all of them in turn. */
 #define HYMT_MAX_DATABASES 256
 
+/* Tasks of a database worker, at most. */
+#define HYMT_MAX_TASKS 8
+
+/* A task that failed is not tried again before its time, while the others go on. */
+typedef struct HymtTaskRetry
+{
+	int			failures;		/* in a row */
+	TimestampTz not_before;
+} HymtTaskRetry;
+
 /*
  * A database with work, a worker or a bar. An entry that has none of these is free. Changed under the lock, exclusively,
  * by whoever; read under it.
@@ -35,6 +47,7 @@ typedef struct HymtDatabase
 	Oid			database;		/* invalid: free */
 	bool		wanted;			/* there may be work that no worker has looked for */
 	TimestampTz due;			/* a worker is wanted then (retry, lease); 0: not */
+	HymtTaskRetry retry[HYMT_MAX_TASKS];	/* of each task; a worker that leaves sets `due` accordingly */
 	bool		starting;		/* the postmaster was asked for a worker, which has not come up yet */
 	int			worker_pid;		/* 0: none */
 	int			worker_procno;	/* -1: none */
@@ -48,6 +61,7 @@ typedef struct HymtDatabases
 	LWLock	   *lock;
 	int			launcher_procno;	/* -1: none */
 	bool		all_wanted;		/* a database found no entry: look into all */
+	bool		crowded;		/* databases wait for a worker of others: none stays longer than it must */
 	int			running;		/* entries with a worker or a starting one */
 	ConditionVariable left;		/* a worker ended */
 	HymtDatabase entry[HYMT_MAX_DATABASES];
@@ -73,8 +87,11 @@ extern HymtDatabase *hymt_database_find(Oid database, bool make);
 /* To be called after something of it became false: frees it when all is. Under the lock, exclusively. */
 extern void hymt_database_settle(HymtDatabase *entry);
 
-/* Its worker ended by an error, or never came up. Under the lock, exclusively. */
+/* Its worker ended by an error, or never came up: another one is to look, after a while. Under the lock, exclusively. */
 extern void hymt_database_failed(HymtDatabase *entry, TimestampTz now);
+
+/* When to try again after so many failures in a row: 1 s, twice that each time, up to a minute. */
+extern TimestampTz hymt_retry_time(int failures, TimestampTz now);
 
 /* --- departure.c -------------------------------------------------------------------------------------------------- */
 
@@ -85,6 +102,14 @@ extern void hymt_departure_init(void);	/* from _PG_init, while preloading */
 extern void hymt_register_launcher(void);	/* from _PG_init, while preloading */
 extern PGDLLEXPORT void hymt_launcher_main(Datum argument);
 extern PGDLLEXPORT void hymt_database_worker_main(Datum argument);
+
+/* --- extension.c -------------------------------------------------------------------------------------------------- */
+
+/*
+ * The schema of the extension hymt, by its OID; invalid: it is gone. True when its version is that of this library: its
+ * objects are then those of sql/hymt.sql.
+ */
+extern bool hymt_read_extension(Oid extension, Oid *schema);
 
 /* --- tasks of a database worker ----------------------------------------------------------------------------------- */
 
@@ -99,7 +124,11 @@ typedef struct HymtWorkplace
  * Does a bounded piece of work in the transaction that is open, under a snapshot. True when there may be more to do at
  * once; *due is made earlier when there will be some later. What it raises ends the transaction, and the worker tries
  * again after a while; a task whose items can fail by themselves must see to it that one does not keep back the others.
+ * It may not wait for locks that others hold for long, as it has one on the extension.
  */
 typedef bool (*HymtTask) (const HymtWorkplace *place, TimestampTz *due);
+
+/* Makes a time earlier: to be due in so many milliseconds, too. */
+extern void hymt_be_due(TimestampTz *due, int milliseconds);
 
 #endif							/* HYMT_DATABASES_H */

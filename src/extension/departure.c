@@ -3,7 +3,7 @@
  *
  * Runs in backends. DROP DATABASE and its like fail when anybody is connected. A database worker must not be the reason:
  * while such a statement is under way the database has a bar, which makes its worker leave and the launcher start none.
- * Bars are lifted when the statement ends, in whatever way.
+ * Bars are lifted when the statement ends, in whatever way. Who may not do such a thing to a database puts none.
  *
  * COMMIT PREPARED makes work visible that another session, perhaps before a restart, has left.
  */
@@ -13,6 +13,8 @@
 
 #include <signal.h>
 
+#include "access/htup_details.h"
+#include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
@@ -21,6 +23,8 @@
 #include "nodes/parsenodes.h"
 #include "storage/ipc.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/syscache.h"
 
 /* How long a worker has to end what it is at; then it is terminated as by pg_terminate_backend(), ms. */
 #define PATIENCE_MS 500
@@ -163,6 +167,42 @@ vacated_database(Node *statement)
 }
 
 static bool
+may_create_databases(void)
+{
+	HeapTuple	tuple;
+	bool		may;
+
+	if (superuser())
+		return true;
+	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(GetUserId()));
+	may = HeapTupleIsValid(tuple) && ((Form_pg_authid) GETSTRUCT(tuple))->rolcreatedb;
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return may;
+}
+
+/* Who may not do such a thing to a database gets his error without disturbing its worker. */
+static bool
+may_vacate(Node *statement, Oid database)
+{
+	return IsA(statement, CreatedbStmt) ? may_create_databases() : HYMT_OWNS_DATABASE(database, GetUserId());
+}
+
+/* The database whose worker has to leave for a statement; invalid: none. */
+static Oid
+database_to_vacate(Node *statement)
+{
+	const char *name = vacated_database(statement);
+	Oid			database;
+
+	if (name == NULL || OidIsValid(barred))
+		return InvalidOid;
+	/* One that does not exist is an error of the statement's own, unless it says IF EXISTS. */
+	database = get_database_oid(name, true);
+	return OidIsValid(database) && may_vacate(statement, database) ? database : InvalidOid;
+}
+
+static bool
 commits_prepared(Node *statement)
 {
 	return IsA(statement, TransactionStmt) && ((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED;
@@ -183,12 +223,9 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only, Proce
 				ParamListInfo params, QueryEnvironment *environment, DestReceiver *receiver,
 				QueryCompletion *completion)
 {
-	const char *name = vacated_database(statement->utilityStmt);
+	Oid			database = database_to_vacate(statement->utilityStmt);
 	bool		wake = commits_prepared(statement->utilityStmt) && OidIsValid(get_extension_oid("hymt", true));
-	Oid			database;
 
-	/* One that does not exist is an error of the statement's own, unless it says IF EXISTS. */
-	database = name != NULL && !OidIsValid(barred) ? get_database_oid(name, true) : InvalidOid;
 	if (!OidIsValid(database) || !put_bar(database))
 		call_next(statement, query, read_only, context, params, environment, receiver, completion);
 	else

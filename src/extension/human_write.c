@@ -6,6 +6,7 @@
  * owner, with operations that outlive the statement forbidden and names looked up in pg_catalog only, so that whatever a
  * caller has prepared gains nothing; and what the owner has put on the table has no more rights than the owner.
  */
+#include "cache_table.h"
 #include "human.h"
 
 #include "access/table.h"
@@ -16,7 +17,6 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
 PG_FUNCTION_INFO_V1(hymt_set_translation);
@@ -75,8 +75,7 @@ forget_plans(void)
 static void
 prepare_plans(Relation table)
 {
-	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(table)),
-												  RelationGetRelationName(table));
+	char	   *name = hymt_quoted_table(RelationGetRelid(table));
 
 	if (plans.table != NULL && strcmp(plans.table, name) == 0)
 		return;
@@ -131,12 +130,6 @@ run_plans(Relation table, const HumanKey *key, text *translation, Oid caller)
 
 /* --- as the table's owner ----------------------------------------------------------------------------------------- */
 
-static void
-set_for_now(const char *name, const char *value)
-{
-	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-}
-
 static Relation
 open_table(void)
 {
@@ -155,25 +148,17 @@ static bool
 replace(const HumanKey *key, text *translation)
 {
 	Relation	table = open_table();
-	Oid			caller;
-	int			context;
-	int			level;
+	HymtAsOwner caller;
 	bool		removed;
 
-	/* After an error the end of the (sub)transaction restores both. */
-	GetUserIdAndSecContext(&caller, &context);
-	SetUserIdAndSecContext(table->rd_rel->relowner,
-						   context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
-	level = NewGUCNestLevel();
-	set_for_now("search_path", "pg_catalog, pg_temp");
+	hymt_as_owner_begin(RelationGetRelid(table), &caller);
 	/* A plan that was made while the table was small must do for a large one. */
-	set_for_now("enable_seqscan", "off");
+	(void) set_config_option("enable_seqscan", "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "hymt: SPI_connect failed");
-	removed = run_plans(table, key, translation, caller);
+	removed = run_plans(table, key, translation, caller.user);
 	SPI_finish();
-	AtEOXact_GUC(false, level);
-	SetUserIdAndSecContext(caller, context);
+	hymt_as_owner_end(&caller);
 	table_close(table, NoLock);
 	return removed;
 }

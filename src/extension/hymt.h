@@ -33,7 +33,25 @@ extern int	hymt_read_ahead_rows;	/* hymt.read_ahead_rows; USERSET */
 extern int	hymt_read_ahead_bytes;	/* hymt.read_ahead_bytes; USERSET */
 extern char *hymt_databases;	/* hymt.databases: that are looked into at start; '' = all; SIGHUP */
 extern int	hymt_max_database_workers;	/* hymt.max_database_workers; SIGHUP */
+extern int	hymt_cache_mode;	/* hymt.cache: HymtCacheMode; USERSET */
+extern int	hymt_cache_scope;	/* hymt.cache_scope: HymtCacheScope; SUSET */
+extern int	hymt_cache_memory;	/* hymt.cache_memory, kB; 0 = no first level; POSTMASTER */
+extern int	hymt_cache_max_age; /* hymt.cache_max_age, minutes; 0 = no limit; SIGHUP */
+extern int	hymt_cache_max_size;	/* hymt.cache_max_size, MB; 0 = no limit; SIGHUP */
 extern int	hymt_engine_timeout;	/* hymt.engine_timeout, ms without progress before an engine counts as hung; SIGHUP */
+
+typedef enum HymtCacheMode
+{
+	HYMT_CACHE_OFF,
+	HYMT_CACHE_MEMORY_ONLY,
+	HYMT_CACHE_ON
+} HymtCacheMode;
+
+typedef enum HymtCacheScope
+{
+	HYMT_CACHE_SCOPE_DATABASE,
+	HYMT_CACHE_SCOPE_ROLE
+} HymtCacheScope;
 
 extern void hymt_define_settings(void);
 

@@ -3,14 +3,17 @@
  *
  * Runs in a process of its own, started when the server begins to accept writes: at its start, and at promotion. It is
  * connected to no database and reads only the shared catalog of them. It sleeps until somebody wakes it, or until the
- * next attempt or due time of a database that has no worker.
+ * next attempt or due time of a database that has no worker. When more databases want one than there may be, they take
+ * turns.
  *
  * At its start it does not know where former processes have left work, nor whether others have been there: it has a
  * worker look into each database of hymt.databases, or else into all that take connections and are no templates, one
  * at a time, so that thousands of them need no more than one process. One without the extension is left at once.
  */
 #include "hymt.h"
+#include "cache_table.h"
 #include "databases.h"
+#include "queue_internal.h"
 
 #include "access/heapam.h"
 #include "access/htup_details.h"
@@ -18,7 +21,6 @@
 #include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_database.h"
-#include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -40,6 +42,7 @@ static BackgroundWorkerHandle *handles[HYMT_MAX_DATABASES];
 static List *to_be_probed = NIL;	/* OIDs; in TopMemoryContext */
 static Oid	probed = InvalidOid;	/* at present */
 static bool no_process_told = false;
+static int	last_chosen = 0;	/* each gets its turn when there are more than workers */
 
 /* --- which databases there are ------------------------------------------------------------------------------------ */
 
@@ -52,56 +55,96 @@ add_to_be_probed(Oid database)
 	MemoryContextSwitchTo(caller);
 }
 
-/* Those that hymt.databases names. A name without a database is told in the log, once in each run. */
-static void
-list_named_databases(void)
-{
-	char	   *names = pstrdup(hymt_databases);
-	List	   *list;
-	ListCell   *cell;
-
-	/* The check of the setting has seen to it. */
-	if (!SplitIdentifierString(names, ',', &list))
-		return;
-	foreach(cell, list)
-	{
-		Oid			database = get_database_oid(lfirst(cell), true);
-
-		if (OidIsValid(database))
-			add_to_be_probed(database);
-		else
-			ereport(LOG, (errmsg("hymt: database \"%s\" of hymt.databases does not exist", (char *) lfirst(cell))));
-	}
-}
+/* Calls `see` for each database. The catalog is read without an index: a process without database cannot open any. */
+typedef void (*DatabaseVisitor) (Form_pg_database database, void *argument);
 
 static void
-list_all_databases(void)
+visit_databases(DatabaseVisitor see, void *argument)
 {
-	Relation	catalog = table_open(DatabaseRelationId, AccessShareLock);
-	TableScanDesc scan = table_beginscan_catalog(catalog, 0, NULL);
+	Relation	catalog;
+	TableScanDesc scan;
 	HeapTuple	tuple;
 
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	catalog = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(catalog, 0, NULL);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
-	{
-		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
-
-		if (form->datallowconn && !form->datistemplate)
-			add_to_be_probed(form->oid);
-	}
+		see((Form_pg_database) GETSTRUCT(tuple), argument);
 	table_endscan(scan);
 	table_close(catalog, AccessShareLock);
+	CommitTransactionCommand();
 }
 
+/* What hymt.databases names; its check has seen to it that it is a list. */
+static List *
+named_databases(void)
+{
+	List	   *list = NIL;
+
+	(void) SplitIdentifierString(pstrdup(hymt_databases), ',', &list);
+	return list;
+}
+
+static bool
+is_named(const List *names, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, names)
+	{
+		if (strcmp(lfirst(cell), name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* argument: the names, if there are any. */
+static void
+list_database(Form_pg_database database, void *argument)
+{
+	const List *names = argument;
+
+	if (database->datallowconn && (names != NIL ? is_named(names, NameStr(database->datname)) : !database->datistemplate))
+		add_to_be_probed(database->oid);
+}
+
+/* A name without a database says nothing: it may come yet, and its sessions will call for a worker. */
 static void
 list_databases(void)
 {
-	StartTransactionCommand();
-	(void) GetTransactionSnapshot();
-	if (hymt_databases[0] != '\0')
-		list_named_databases();
-	else
-		list_all_databases();
-	CommitTransactionCommand();
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "hymt databases", ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	List	   *names = named_databases();
+
+	visit_databases(list_database, names);
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+}
+
+typedef struct Openness
+{
+	Oid			database;
+	bool		open;
+} Openness;
+
+static void
+see_openness(Form_pg_database database, void *argument)
+{
+	Openness   *openness = argument;
+
+	if (database->oid == openness->database)
+		openness->open = database->datallowconn;
+}
+
+/* Whether a database is there, and takes connections. */
+static bool
+is_open(Oid database)
+{
+	Openness	openness = {.database = database};
+
+	visit_databases(see_openness, &openness);
+	return openness.open;
 }
 
 /* --- workers ------------------------------------------------------------------------------------------------------ */
@@ -127,7 +170,6 @@ find_stillborn(TimestampTz now)
 			entry->starting = false;
 			databases->running--;
 			hymt_database_failed(entry, now);
-			hymt_database_settle(entry);
 			ConditionVariableBroadcast(&databases->left);
 		}
 		LWLockRelease(databases->lock);
@@ -154,31 +196,63 @@ wants_worker(const HymtDatabase *entry, TimestampTz now, TimestampTz *next)
 	return false;
 }
 
+/* The next entry that wants a worker; -1: none does now. Under the lock. */
+static int
+next_entry(TimestampTz now, TimestampTz *next)
+{
+	*next = 0;
+	for (int i = 1; i <= HYMT_MAX_DATABASES; i++)
+	{
+		int			number = (last_chosen + i) % HYMT_MAX_DATABASES;
+
+		if (wants_worker(&hymt_shared->databases.entry[number], now, next))
+			return number;
+	}
+	return -1;
+}
+
 /* The next entry to have a worker, marked as starting; -1: none, or there are as many as there may be. */
 static int
 choose_entry(TimestampTz now, TimestampTz *next)
 {
-	static int	last = 0;		/* each gets its turn when there are more than workers */
 	HymtDatabases *databases = &hymt_shared->databases;
-	int			chosen = -1;
+	int			chosen;
 
-	*next = 0;
 	LWLockAcquire(databases->lock, LW_EXCLUSIVE);
-	for (int i = 1; i <= HYMT_MAX_DATABASES && chosen < 0 && databases->running < hymt_max_database_workers; i++)
+	chosen = next_entry(now, next);
+	databases->crowded = to_be_probed != NIL;
+	if (chosen >= 0 && databases->running >= hymt_max_database_workers)
 	{
-		int			number = (last + i) % HYMT_MAX_DATABASES;
-
-		if (wants_worker(&databases->entry[number], now, next))
-			chosen = number;
+		databases->crowded = true;
+		chosen = -1;
 	}
 	if (chosen >= 0)
 	{
-		last = chosen;
+		last_chosen = chosen;
 		databases->entry[chosen].starting = true;
 		databases->running++;
 	}
 	LWLockRelease(databases->lock);
 	return chosen;
+}
+
+/* Those that have nothing to do then leave. */
+static void
+tell_crowded(void)
+{
+	HymtDatabases *databases = &hymt_shared->databases;
+	int			procnos[HYMT_MAX_DATABASES];
+	int			count = 0;
+
+	LWLockAcquire(databases->lock, LW_SHARED);
+	for (int i = 0; i < HYMT_MAX_DATABASES && databases->crowded; i++)
+	{
+		if (databases->entry[i].worker_pid != 0)
+			procnos[count++] = databases->entry[i].worker_procno;
+	}
+	LWLockRelease(databases->lock);
+	for (int i = 0; i < count; i++)
+		hymt_wake(procnos[i]);
 }
 
 static bool
@@ -207,24 +281,66 @@ register_worker(int number)
 	return registered;
 }
 
+/* There will be no worker after all. Under the lock, exclusively. */
+static HymtDatabase *
+take_back(int number)
+{
+	HymtDatabases *databases = &hymt_shared->databases;
+	HymtDatabase *entry = &databases->entry[number];
+
+	entry->starting = false;
+	databases->running--;
+	return entry;
+}
+
 /* All of max_worker_processes are taken. */
 static void
 put_off(int number, TimestampTz now)
 {
 	HymtDatabases *databases = &hymt_shared->databases;
-	HymtDatabase *entry = &databases->entry[number];
 
 	LWLockAcquire(databases->lock, LW_EXCLUSIVE);
-	entry->starting = false;
-	databases->running--;
-	entry->not_before = TimestampTzPlusMilliseconds(now, NO_PROCESS_DELAY_MS);
+	take_back(number)->not_before = TimestampTzPlusMilliseconds(now, NO_PROCESS_DELAY_MS);
 	LWLockRelease(databases->lock);
+	ConditionVariableBroadcast(&databases->left);
 	if (!no_process_told)
 		ereport(WARNING,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("hymt: no background worker is left for work in a database"),
 				 errhint("Raise max_worker_processes and restart PostgreSQL.")));
 	no_process_told = true;
+}
+
+/* The database is gone, or nobody may connect to it: whatever there was to do in it is no more. */
+static void
+give_up(int number)
+{
+	HymtDatabases *databases = &hymt_shared->databases;
+	HymtDatabase *entry;
+	Oid			database;
+
+	LWLockAcquire(databases->lock, LW_EXCLUSIVE);
+	entry = take_back(number);
+	database = entry->database;
+	entry->wanted = false;
+	entry->due = 0;
+	hymt_database_settle(entry);
+	LWLockRelease(databases->lock);
+	ConditionVariableBroadcast(&databases->left);
+	hymt_cache_list_drop_all(database);
+}
+
+static void
+start_worker(int number, TimestampTz now)
+{
+	Oid			database = hymt_shared->databases.entry[number].database;
+
+	if (!is_open(database))
+		give_up(number);
+	else if (register_worker(number))
+		no_process_told = false;
+	else
+		put_off(number, now);
 }
 
 /* As many as there may be. Returns when the next one will be wanted; 0: not before somebody says so. */
@@ -237,12 +353,8 @@ start_workers(void)
 
 	find_stillborn(now);
 	while ((number = choose_entry(now, &next)) >= 0)
-	{
-		if (register_worker(number))
-			no_process_told = false;
-		else
-			put_off(number, now);
-	}
+		start_worker(number, now);
+	tell_crowded();
 	return next;
 }
 

@@ -842,6 +842,7 @@ take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
 	outcome->input_tokens = slot->input_tokens;
 	outcome->output_tokens = slot->output_tokens;
 	memcpy(outcome->model, slot->model, HYMT_NAME_MAX);
+	memcpy(outcome->fingerprint, slot->fingerprint, sizeof(outcome->fingerprint));
 	outcome->text = palloc_extended(slot->result_length + 1, MCXT_ALLOC_HUGE);
 	outcome->text_length = slot->result_length;
 	if (DsaPointerIsValid(slot->result))

@@ -39,6 +39,7 @@
 #include "utils/dsa.h"
 
 #include "../protocol/frames.h"
+#include "cache_shared.h"
 #include "databases.h"
 #include "stat.h"
 
@@ -133,6 +134,7 @@ typedef struct HymtSlot
 	HymtFinish	finish;
 	int			input_tokens;
 	int			output_tokens;
+	char		fingerprint[HYMT_FINGERPRINT_DIGITS + 1];	/* of what made the answer, with DONE */
 	dsa_pointer result;			/* translation, or message of a failure */
 	Size		result_length;
 	Size		bytes;				/* what this slot's texts count in bytes_used */
@@ -161,6 +163,8 @@ typedef struct HymtDeviceState
 	char		model[HYMT_NAME_MAX];
 	char		family[HYMT_NAME_MAX];
 	char		fingerprint[65];
+	bool		answers_known;	/* the next engine will probably have the same; see cache_model.c */
+	uint64		answers_settings;	/* of what the engine with the fingerprint was started with */
 	char		precision[HYMT_NAME_MAX];
 	char		device[HYMT_NAME_MAX];
 	char		languages[HYMT_MESSAGE_MAX];
@@ -237,6 +241,7 @@ typedef struct HymtShared
 	Size		bytes_used;
 	HymtStats	stat;
 	HymtDatabases databases;	/* has a lock of its own */
+	HymtCacheShared cache;
 	TimestampTz progress_at;	/* last claim, answer or step; or when the queue began to owe some */
 	int			device_count;
 	HymtDeviceState device[HYMT_MAX_DEVICES];
@@ -292,6 +297,8 @@ typedef struct HymtOutcome
 	int			input_tokens;
 	int			output_tokens;
 	char		model[HYMT_NAME_MAX];	/* that answered, UTF-8; empty: none did */
+	char		fingerprint[HYMT_FINGERPRINT_DIGITS + 1];	/* of what made the answer; empty with failures */
+	HymtCacheLevel cached;		/* where the answer was kept: it is not the engine's, but for an earlier question */
 	char	   *text;			/* translation or message; NUL-terminated UTF-8, palloc'ed in the caller's context */
 	Size		text_length;
 } HymtOutcome;
@@ -362,10 +369,11 @@ extern bool hymt_queue_has_suspects(void);
 
 /*
  * Answers. Each drops silently what is not (slot, generation) claimed by this device any more. The text is copied; when
- * queue memory is out the request fails with HYMT_FAILURE_NO_MEMORY instead. Wakes the owner.
+ * queue memory is out the request fails with HYMT_FAILURE_NO_MEMORY instead. Wakes the owner. fingerprint: of what made
+ * the answer, 64 digits without NUL.
  */
 extern void hymt_queue_answer(int device, int slot, uint64 generation, const char *text, Size length,
-							  HymtFinish finish, int input_tokens, int output_tokens);
+							  HymtFinish finish, int input_tokens, int output_tokens, const char *fingerprint);
 extern void hymt_queue_fail(int device, int slot, uint64 generation, HymtFailure failure, int sqlstate,
 							HymtFinish finish, const char *message, Size length);
 

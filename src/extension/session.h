@@ -68,6 +68,7 @@ typedef struct HymtReport
 	int			input_tokens;
 	int			output_tokens;
 	char		model[HYMT_NAME_MAX];	/* UTF-8; empty: none was asked */
+	bool		cached;			/* the answer to an earlier question */
 } HymtReport;
 
 /* Raises 22023 for what is no language, or no value of on_error. `name` is the argument's. */
@@ -90,8 +91,11 @@ extern HymtRequestSpec hymt_request_spec(const HymtOrder *order, const char *utf
 /* Whether a text needs the model. UTF-8. */
 extern bool hymt_needs_model(const HymtOrder *order, const char *utf8, Size length);
 
-/* The result of a text that was asked for, as hymt_translate_text() returns it. */
-extern text *hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_error, HymtReport *report);
+/*
+ * The result of a text that was asked for, as hymt_translate_text() returns it. The engine's answer goes to the cache if
+ * it is a good one.
+ */
+extern text *hymt_text_of_outcome(text *source, const HymtOrder *order, const HymtOutcome *outcome, HymtReport *report);
 
 /*
  * Translates one text in the server encoding. Returns NULL where on_error says so; `source` itself where it stays as it

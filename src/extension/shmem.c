@@ -54,7 +54,13 @@ request_shmem(void)
 	if (previous_shmem_request_hook)
 		previous_shmem_request_hook();
 	RequestAddinShmemSpace(segment_size());
-	RequestNamedLWLockTranche("hymt", 2);
+	RequestAddinShmemSpace(hymt_cache_list_size());
+	RequestNamedLWLockTranche("hymt", 3);
+	if (hymt_cache_memory_size() > 0)
+	{
+		RequestAddinShmemSpace(hymt_cache_memory_size());
+		RequestNamedLWLockTranche(HYMT_CACHE_LOCKS, hymt_cache_memory_locks());
+	}
 }
 
 static char *
@@ -114,6 +120,30 @@ init_area(HymtShared *shared)
 	dsa_detach(area);
 }
 
+/* In a segment of its own, whose size pg_shmem_allocations shows. */
+static void
+init_cache_memory(HymtShared *shared)
+{
+	bool		found;
+
+	if (hymt_cache_memory_size() == 0)
+		return;
+	shared->cache.memory = ShmemInitStruct("hymt cache", hymt_cache_memory_size(), &found);
+	Assert(!found);
+	hymt_cache_memory_init(shared->cache.memory);
+}
+
+/* Texts for the table; in a segment of its own as well. */
+static void
+init_cache_list(HymtShared *shared, LWLock *lock)
+{
+	bool		found;
+
+	shared->cache.list = ShmemInitStruct("hymt cache list", hymt_cache_list_size(), &found);
+	Assert(!found);
+	hymt_cache_list_init(shared->cache.list, lock);
+}
+
 static void
 startup_shmem(void)
 {
@@ -139,8 +169,11 @@ startup_shmem(void)
 		for (int i = 0; i < HYMT_MAX_DEVICES; i++)
 			init_device(&hymt_shared->device[i]);
 		hymt_databases_init(&hymt_shared->databases, &locks[1].lock);
+		hymt_cache_shared_init(&hymt_shared->cache);
 		init_slots(hymt_shared);
 		init_area(hymt_shared);
+		init_cache_memory(hymt_shared);
+		init_cache_list(hymt_shared, &locks[2].lock);
 	}
 	LWLockRelease(AddinShmemInitLock);
 }

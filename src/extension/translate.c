@@ -5,6 +5,7 @@
  * as an outcome, and only that is what on_error decides over.
  */
 #include "ahead.h"
+#include "cache.h"
 #include "session.h"
 
 #include "access/htup_details.h"
@@ -487,9 +488,26 @@ raise_unconvertible(uint32 character)
 			 errhint("Use a database with encoding UTF8.")));
 }
 
-text *
-hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_error, HymtReport *report)
+/* A translation that the server encoding lacks a character for is none, and not kept. */
+static void
+keep(text *source, const HymtOrder *order, const HymtOutcome *outcome)
 {
+	const char *given = VARDATA_ANY(source);
+	const char *utf8;
+	Size		length;
+
+	if (outcome->cached != HYMT_CACHE_MISS || !hymt_cache_keeps(outcome))
+		return;
+	utf8 = hymt_server_to_utf8(given, VARSIZE_ANY_EXHDR(source), &length);
+	hymt_cache_store(order, utf8, length, outcome);
+	if (utf8 != given)
+		pfree(unconstify(char *, utf8));
+}
+
+text *
+hymt_text_of_outcome(text *source, const HymtOrder *order, const HymtOutcome *outcome, HymtReport *report)
+{
+	HymtOnError on_error = order->on_error;
 	uint32		character;
 	text	   *result;
 
@@ -511,6 +529,8 @@ hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_er
 		return fallback(source, on_error, report);
 	}
 	report->status = "translated";
+	report->cached = outcome->cached != HYMT_CACHE_MISS;
+	keep(source, order, outcome);
 	return result;
 }
 
@@ -567,12 +587,13 @@ hymt_translate_text(text *source, const HymtOrder *order, HymtReport *report)
 	}
 	else
 	{
-		if (!hymt_ahead_take(order, utf8, length, &outcome))
+		if (!hymt_ahead_take(order, utf8, length, &outcome) &&
+			hymt_cache_find(order, utf8, length, &outcome) == HYMT_CACHE_MISS)
 		{
 			spec = hymt_request_spec(order, utf8, length);
 			hymt_request_wait(hymt_request_submit(&spec), &outcome);
 		}
-		result = hymt_text_of_outcome(source, &outcome, order->on_error, report);
+		result = hymt_text_of_outcome(source, order, &outcome, report);
 		pfree(outcome.text);
 	}
 	if (utf8 != given)
@@ -656,7 +677,7 @@ fill_details(Datum *values, bool *nulls, const HymtOrder *order, const HymtRepor
 	set_text(values, nulls, DETAIL_STATUS, report->status);
 	values[DETAIL_FAILED_CHECKS] = PointerGetDatum(construct_empty_array(TEXTOID));
 	set_text(values, nulls, DETAIL_FINISH_REASON, finish_name(report->finish));
-	values[DETAIL_CACHED] = BoolGetDatum(false);
+	values[DETAIL_CACHED] = BoolGetDatum(report->cached);
 	set_text(values, nulls, DETAIL_MODEL, answering_model(report));
 	values[DETAIL_INPUT_TOKENS] = Int32GetDatum(report->input_tokens);
 	values[DETAIL_OUTPUT_TOKENS] = Int32GetDatum(report->output_tokens);

@@ -334,6 +334,7 @@ worker_exit(int code, Datum argument)
 	device->proven = false;
 	device->pace = 0;
 	device->probed_at = 0;
+	hymt_cache_devices_changed();
 	hymt_worker_unlock_device();
 	hymt_queue_recover(hymt_worker->device);
 	hymt_worker_wake_others();

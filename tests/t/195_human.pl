@@ -207,6 +207,17 @@ END
 	is($node->safe_psql('postgres', q{SELECT count(*) FROM hymt_human_translation WHERE text = '#same 0'}), '1', 'and is alone');
 };
 
+scenario 'whatever the cache holds' => sub {
+	my $details = "SET hymt.cache = on; SELECT translation, status, cached FROM hymt_translate_details('cart', 'zh', 'en')";
+
+	is($node->safe_psql('postgres', $details), 'zh>en: cart|translated|f', 'the model is asked');
+	is($node->safe_psql('postgres', $details), 'zh>en: cart|translated|t', 'once');
+	set($node, 'cart', 'by hand');
+	is($node->safe_psql('postgres', $details), 'by hand|human|f', 'a translation by a person is not overlooked for that');
+	remove($node, 'cart');
+	is($node->safe_psql('postgres', $details), 'zh>en: cart|translated|t', 'and does not take its place');
+};
+
 scenario 'prepared transactions and crashes' => sub {
 	$node->append_conf('postgresql.conf', 'max_prepared_transactions = 2');
 	$node->restart;
