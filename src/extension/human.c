@@ -44,32 +44,36 @@ static struct
 	bool		valid;
 	Oid			table;			/* invalid: none */
 	Oid			index;			/* invalid: none */
+	uint64		changes;		/* of relations, whichever */
 } place;
 
 /* Where there is no table, any new relation may be it. */
 static void
 relation_changed(Datum argument, Oid relation)
 {
+	place.changes++;
 	if (!OidIsValid(relation) || !OidIsValid(place.table) || relation == place.table || relation == place.index)
 		place.valid = false;
 }
 
+/* What changes meanwhile makes it not valid; what raises leaves it so. */
 static void
 look_up_place(void)
 {
 	static bool callback_registered = false;
+	uint64		changes;
 
 	if (!callback_registered)
 	{
 		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
 		callback_registered = true;
 	}
-	/* Before the catalogs are read, so that what changes meanwhile is noticed. */
-	place.valid = true;
+	changes = place.changes;
 	place.index = InvalidOid;
 	place.table = hymt_member_table(TABLE_NAME);
 	if (OidIsValid(place.table))
 		place.index = get_relname_relid(INDEX_NAME, get_rel_namespace(place.table));
+	place.valid = place.changes == changes;
 }
 
 static void
