@@ -47,6 +47,7 @@ struct HymtBatch
 	HymtOrder	order;
 	BatchText  *text;
 	int			count;
+	int			asked;			/* of them, that a person has not translated */
 	int			room;
 	struct texts_hash *known;
 	int			next;			/* to be submitted */
@@ -155,8 +156,13 @@ hymt_batch_add(HymtBatch *batch, const char *source, int length)
 	known = texts_lookup_hash(batch->known, number, hash);
 	if (known != NULL)
 		return known->number;
-	if (!needs_model(batch, &batch->text[number]))
-		return -1;
+	batch->text[number].translation = hymt_human_find(&batch->order, source, length);
+	if (batch->text[number].translation == NULL)
+	{
+		if (!needs_model(batch, &batch->text[number]))
+			return -1;
+		batch->asked++;
+	}
 	texts_insert_hash(batch->known, number, hash, &found);
 	batch->count++;
 	return number;
@@ -242,7 +248,7 @@ submit_more(HymtBatch *batch)
 	for (; batch->next < batch->count; batch->next++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!submit(batch, batch->next))
+		if (batch->text[batch->next].translation == NULL && !submit(batch, batch->next))
 			return;
 	}
 }
@@ -277,12 +283,14 @@ hymt_batch_translate(HymtBatch *batch)
 {
 	Outstanding *outstanding = &batch->outstanding;
 
+	if (batch->asked == 0)
+		return;
 	hymt_check_preloaded();
 	/* One of many, even where the caller did not say so. */
-	batch->order.bulk = batch->order.bulk || batch->count > 1;
-	outstanding->request = MemoryContextAllocHuge(CurrentMemoryContext, batch->count * sizeof(HymtRequestHandle *));
-	outstanding->text = MemoryContextAllocHuge(CurrentMemoryContext, batch->count * sizeof(int));
-	hymt_progress_batch(batch->count);
+	batch->order.bulk = batch->order.bulk || batch->asked > 1;
+	outstanding->request = MemoryContextAllocHuge(CurrentMemoryContext, batch->asked * sizeof(HymtRequestHandle *));
+	outstanding->text = MemoryContextAllocHuge(CurrentMemoryContext, batch->asked * sizeof(int));
+	hymt_progress_batch(batch->asked);
 	for (submit_more(batch); outstanding->first < outstanding->last; submit_more(batch))
 		take_answer(batch);
 }

@@ -254,6 +254,9 @@ first_row(FunctionCallInfo fcinfo, MemoryContext memory, text **row)
 		return NULL;
 	hymt_read_order(fcinfo, &order);
 	source = PG_GETARG_TEXT_PP(0);
+	*row = hymt_human_find(&order, VARDATA_ANY(source), VARSIZE_ANY_EXHDR(source));
+	if (*row != NULL)
+		return NULL;
 	stream = begin(&order, source, memory);
 	if (stream == NULL)
 		*row = hymt_translate_text(source, &order, NULL);
