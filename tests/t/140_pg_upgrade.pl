@@ -32,29 +32,18 @@ CREATE MATERIALIZED VIEW shown AS SELECT count(*), max(english(title)) AS last F
 END
 
 # One line about each object of the extension with its privileges, first ones (with which pg_dump compares) and present
-<<<<<<< HEAD
-# ones but those of clerk, and but what owners of tables have: it is the same whether it is written down or not.
-=======
 # ones but those of clerk. A table that only its owner may use has these privileges or none after an upgrade, which is the
 # same.
->>>>>>> human
 my $members = <<'END';
 SELECT string_agg(line, E'\n' ORDER BY line COLLATE "C")
 FROM (SELECT concat_ws(' | ',
     pg_describe_object(d.classid, d.objid, 0),
     CASE WHEN p.oid IS NOT NULL THEN pg_get_functiondef(p.oid) END,
     CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
-<<<<<<< HEAD
-    (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(coalesce(p.proacl, c.relacl)) AS a
-      WHERE a::text NOT LIKE 'clerk=%' AND (c.relkind = 'r' AND a::text LIKE 'postgres=%') IS NOT TRUE),
-    'initially ' || (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(i.initprivs) AS a
-      WHERE (c.relkind = 'r' AND a::text LIKE 'postgres=%') IS NOT TRUE),
-=======
     (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(coalesce(p.proacl, c.relacl, acldefault('r', c.relowner))) AS a
       WHERE a::text NOT LIKE 'clerk=%'),
     'initially ' || (SELECT string_agg(a::text, ',' ORDER BY a::text)
       FROM unnest(coalesce(i.initprivs, acldefault('r', c.relowner))) AS a),
->>>>>>> human
     obj_description(d.objid, d.classid::regclass::name)) AS line
   FROM pg_depend d
   JOIN pg_extension e ON e.oid = d.refobjid AND d.refclassid = 'pg_extension'::regclass AND e.extname = 'hymt'
