@@ -32,7 +32,7 @@ CREATE MATERIALIZED VIEW shown AS SELECT count(*), max(english(title)) AS last F
 END
 
 # One line about each object of the extension with its privileges, first ones (with which pg_dump compares) and present
-# ones but those of clerk.
+# ones but those of clerk, and but what owners of tables have: it is the same whether it is written down or not.
 my $members = <<'END';
 SELECT string_agg(line, E'\n' ORDER BY line COLLATE "C")
 FROM (SELECT concat_ws(' | ',
@@ -40,8 +40,9 @@ FROM (SELECT concat_ws(' | ',
     CASE WHEN p.oid IS NOT NULL THEN pg_get_functiondef(p.oid) END,
     CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
     (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(coalesce(p.proacl, c.relacl)) AS a
-      WHERE a::text NOT LIKE 'clerk=%'),
-    'initially ' || (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(i.initprivs) AS a),
+      WHERE a::text NOT LIKE 'clerk=%' AND (c.relkind = 'r' AND a::text LIKE 'postgres=%') IS NOT TRUE),
+    'initially ' || (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(i.initprivs) AS a
+      WHERE (c.relkind = 'r' AND a::text LIKE 'postgres=%') IS NOT TRUE),
     obj_description(d.objid, d.classid::regclass::name)) AS line
   FROM pg_depend d
   JOIN pg_extension e ON e.oid = d.refobjid AND d.refclassid = 'pg_extension'::regclass AND e.extname = 'hymt'
