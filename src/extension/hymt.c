@@ -7,6 +7,7 @@
 #include "hymt.h"
 #include "ahead.h"
 #include "databases.h"
+#include "jobs.h"
 
 #include "miscadmin.h"
 
@@ -35,6 +36,7 @@ _PG_init(void)
 	hymt_register_workers();
 	hymt_register_launcher();
 	hymt_databases_register_callbacks();
+	hymt_job_calls_register();
 	hymt_departure_init();
 	hymt_ahead_init();
 }

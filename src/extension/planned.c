@@ -20,10 +20,6 @@
 
 HYMT_PLANNED(hymt_translate_stream, "hymt_translate_stream()")
 HYMT_PLANNED(hymt_translate_json, "hymt_translate_json()")
-HYMT_PLANNED(hymt_submit, "hymt_submit()")
-HYMT_PLANNED(hymt_result, "hymt_result()")
-HYMT_PLANNED(hymt_wait, "hymt_wait()")
-HYMT_PLANNED(hymt_cancel, "hymt_cancel()")
 HYMT_PLANNED(hymt_translate_table, "hymt_translate_table()")
 HYMT_PLANNED(hymt_manage_column, "hymt_manage_column()")
 HYMT_PLANNED(hymt_unmanage_column, "hymt_unmanage_column()")

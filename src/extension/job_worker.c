@@ -1,0 +1,900 @@
+/*
+ * job_worker.c: the database worker's task of making jobs.
+ *
+ * Runs in database workers. Owns the jobs that the process has claimed, each with its text and, once it is asked for, its
+ * request in the queue. They are claimed and their results are stored in short transactions, some hundred at a time; the
+ * requests belong to no transaction, and no transaction is open while the engine works.
+ *
+ * A turn: in a transaction, store the results that there are and claim more; after its commit, tell those who wait; with
+ * no transaction, ask for what was claimed and take the answers that have come. What a transaction that failed has done
+ * here is undone by the next turn.
+ *
+ * What keeps all texts from being translated, a missing model or an engine that keeps failing, is no failure of a job:
+ * they wait. What is of a text itself ends its job. Anything else is tried again after a while, hymt.job_attempts times.
+ */
+#include "hymt.h"
+#include "cache.h"
+#include "cache_table.h"
+#include "job_internal.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+/* When rows or the table are locked, ms. */
+#define LOCKED_MS 1000
+/* When the queue has no room, and nothing of ours that would make some, ms. */
+#define FULL_QUEUE_MS 100
+/* So many that find no room in the queue are enough to see that there is none. */
+#define ENOUGH_REFUSALS 8
+
+#define PRIORITIES 2
+
+static HymtJob *jobs[HYMT_MOST_JOBS];
+static int	job_count = 0;
+
+/* Where claims have come to, by priority; and where they will have, when the transaction that is open commits. */
+static int64 above[PRIORITIES];
+static int64 above_next[PRIORITIES];
+static bool more_ready = false; /* beyond that */
+
+static bool begun = false;		/* what former workers left was taken back */
+static bool wake_all = false;	/* some have ended that are not in `jobs` */
+static TimestampTz next_retry = DT_NOBEGIN; /* when a job is to be tried again; DT_NOEND: none is */
+static TimestampTz next_deletion = DT_NOBEGIN;
+static TimestampTz deleted_up_to = DT_NOBEGIN;
+static TimestampTz leases_seen = 0; /* those that ended before were looked at */
+static int	service_failures = 0;	/* in a row */
+static TimestampTz paused_until = 0;
+static bool held_up = false;	/* the last turn did not come to its end */
+static bool leaving = false;
+static bool leaving_at_once = false;
+
+/* --- jobs --------------------------------------------------------------------------------------------------------- */
+
+static void
+free_job(HymtJob *job)
+{
+	if (job->request != NULL)
+		hymt_request_release(job->request);
+	MemoryContextDelete(job->context);
+}
+
+/* Those of a stage; returns how many. */
+static int
+select_jobs(HymtJobStage stage, HymtJob **selected)
+{
+	int			count = 0;
+
+	for (int i = 0; i < job_count; i++)
+	{
+		if (jobs[i]->stage == stage)
+			selected[count++] = jobs[i];
+	}
+	return count;
+}
+
+static bool
+has_stage(HymtJobStage stage)
+{
+	HymtJob    *selected[HYMT_MOST_JOBS];
+
+	return select_jobs(stage, selected) > 0;
+}
+
+/* Forgets all of a stage. */
+static void
+forget_jobs(HymtJobStage stage)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < job_count; i++)
+	{
+		if (jobs[i]->stage == stage)
+			free_job(jobs[i]);
+		else
+			jobs[kept++] = jobs[i];
+	}
+	job_count = kept;
+}
+
+static void
+forget_job(HymtJob *job)
+{
+	for (int i = 0; i < job_count; i++)
+	{
+		if (jobs[i] != job)
+			continue;
+		jobs[i] = jobs[--job_count];
+		free_job(job);
+		return;
+	}
+}
+
+static Size
+bytes_of_jobs(void)
+{
+	Size		bytes = 0;
+
+	for (int i = 0; i < job_count; i++)
+		bytes += jobs[i]->length + jobs[i]->order.context_length;
+	return bytes;
+}
+
+/* --- endings ------------------------------------------------------------------------------------------------------ */
+
+/* The engines are not to be had, whatever the text. */
+static bool
+is_of_service(const HymtOutcome *outcome)
+{
+	switch (outcome->failure)
+	{
+		case HYMT_FAILURE_NONE:
+			return false;
+		case HYMT_FAILURE_MODEL_MISSING:
+		case HYMT_FAILURE_MODEL_UNREADABLE:
+		case HYMT_FAILURE_MODEL_BROKEN:
+		case HYMT_FAILURE_MODEL_UNSUPPORTED:
+			return true;
+		default:
+			return outcome->service_failed;
+	}
+}
+
+/* Another attempt may do better. */
+static bool
+is_transient(int sqlstate)
+{
+	switch (ERRCODE_TO_CATEGORY(sqlstate))
+	{
+		case ERRCODE_INSUFFICIENT_RESOURCES:
+		case ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE:
+		case ERRCODE_OPERATOR_INTERVENTION:
+		case ERRCODE_SYSTEM_ERROR:
+		case ERRCODE_TRANSACTION_ROLLBACK:
+		case ERRCODE_INTERNAL_ERROR:
+			return true;
+		default:
+			return sqlstate == ERRCODE_HYMT_ENGINE_FAILED || sqlstate == ERRCODE_HYMT_ADAPTER ||
+				sqlstate == ERRCODE_HYMT_QUEUE_TIMEOUT || sqlstate == ERRCODE_HYMT_VERSION_SKEW;
+	}
+}
+
+static void
+wait_for_service(HymtJob *job)
+{
+	job->ending.state = "queued";
+	job->ending.uncounted = true;
+}
+
+static void
+try_again(HymtJob *job)
+{
+	job->ending.state = "queued";
+	job->ending.next_attempt = hymt_retry_time(job->attempts, GetCurrentTimestamp());
+}
+
+/* The end of a job that failed, by on_error. */
+static void
+fail(HymtJob *job, const char *state)
+{
+	job->ending.state = job->order.on_error == HYMT_ON_ERROR_RAISE ? state : "done";
+	if (job->order.on_error == HYMT_ON_ERROR_SOURCE)
+		job->ending.translation = job->source;
+}
+
+/* After an error, of which ending.sqlstate and message have been noted. */
+static void
+end_with_error(HymtJob *job, int sqlstate)
+{
+	if (sqlstate == ERRCODE_HYMT_ENGINE_CRASHED)
+		fail(job, "dead");
+	else if (!is_transient(sqlstate))
+		fail(job, "failed");
+	else if (job->attempts < hymt_job_attempts)
+		try_again(job);
+	else
+		fail(job, "dead");
+}
+
+static void
+note_error(HymtJob *job, const ErrorData *error)
+{
+	strlcpy(job->ending.sqlstate, unpack_sql_state(error->sqlerrcode), sizeof(job->ending.sqlstate));
+	job->ending.message = error->detail == NULL ? pstrdup(error->message) :
+		psprintf("%s: %s", error->message, error->detail);
+}
+
+/*
+ * Calls a function for a job, with the rights of its owner, in a subtransaction and in the memory context of the job. An
+ * error that it raises is the job's end.
+ */
+static void
+try_job(HymtJob *job, void (*function) (HymtJob *job))
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile int sqlstate = 0;
+
+	BeginInternalSubTransaction(NULL);
+	PG_TRY();
+	{
+		Oid			user;
+		int			security;
+
+		GetUserIdAndSecContext(&user, &security);
+		SetUserIdAndSecContext(job->owner, security | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+		MemoryContextSwitchTo(job->context);
+		function(job);
+		SetUserIdAndSecContext(user, security);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(job->context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		/* Somebody wants the process to stop, and not the job. */
+		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+			ReThrowError(error);
+		note_error(job, error);
+		sqlstate = error->sqlerrcode;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	if (sqlstate != 0)
+	{
+		job->stage = HYMT_JOB_DECIDED;
+		end_with_error(job, sqlstate);
+	}
+}
+
+static void
+take_translation(HymtJob *job)
+{
+	HymtOrder	order = job->order;
+	HymtReport	report;
+
+	/* What on_error makes of a failure is decided when it is known to be the last one. */
+	order.on_error = HYMT_ON_ERROR_RAISE;
+	memset(&report, 0, sizeof(report));
+	job->ending.translation = hymt_text_of_outcome(job->source, &order, &job->outcome, &report);
+	job->ending.state = "done";
+}
+
+static void
+decide(HymtJob *job)
+{
+	memset(&job->ending, 0, sizeof(job->ending));
+	job->stage = HYMT_JOB_DECIDED;
+	try_job(job, take_translation);
+	/* Its message is that of the device, which is to be seen there. */
+	if (is_of_service(&job->outcome))
+	{
+		memset(&job->ending, 0, sizeof(job->ending));
+		wait_for_service(job);
+	}
+}
+
+static void
+decide_answered(void)
+{
+	HymtJob    *answered[HYMT_MOST_JOBS];
+	int			count = select_jobs(HYMT_JOB_ANSWERED, answered);
+
+	for (int i = 0; i < count; i++)
+		decide(answered[i]);
+}
+
+/* --- what was claimed --------------------------------------------------------------------------------------------- */
+
+static text *
+text_of(int row, int column)
+{
+	char	   *string = hymt_job_string(row, column);
+
+	return string != NULL ? cstring_to_text(string) : NULL;
+}
+
+/* The arguments of hymt_submit() as they were given, for hymt_read_order(). */
+typedef struct Arguments
+{
+	text	   *source_lang;
+	text	   *target_lang;
+	text	   *context;		/* NULL: null */
+	text	   *on_error;
+	Jsonb	   *options;		/* NULL: null */
+} Arguments;
+
+static Arguments arguments;		/* of the job that is being prepared */
+
+static void
+read_order(HymtJob *job)
+{
+	LOCAL_FCINFO(fcinfo, 8);
+	Datum		values[] = {
+		PointerGetDatum(job->source), PointerGetDatum(arguments.source_lang), PointerGetDatum(arguments.target_lang),
+		PointerGetDatum(arguments.context), (Datum) 0, CStringGetTextDatum("text"), PointerGetDatum(arguments.on_error),
+		PointerGetDatum(arguments.options)
+	};
+
+	InitFunctionCallInfoData(*fcinfo, NULL, lengthof(values), InvalidOid, NULL, NULL);
+	for (int i = 0; i < lengthof(values); i++)
+	{
+		fcinfo->args[i].value = values[i];
+		fcinfo->args[i].isnull = values[i] == (Datum) 0;
+	}
+	hymt_read_order(fcinfo, &job->order);
+	job->order.bulk = true;
+}
+
+/* The answer, where it is known without the engine. */
+static void
+prepare(HymtJob *job)
+{
+	HymtRequestSpec spec;
+
+	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(job->owner)))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("the role that submitted the job does not exist any more")));
+	read_order(job);
+	job->utf8 = hymt_server_to_utf8(VARDATA_ANY(job->source), VARSIZE_ANY_EXHDR(job->source), &job->length);
+	spec = hymt_request_spec(&job->order, job->utf8, job->length);
+	hymt_request_check_length(&spec);
+	if (!hymt_needs_model(&job->order, job->utf8, job->length))
+	{
+		job->ending.state = "done";
+		job->ending.translation = job->source;
+		job->stage = HYMT_JOB_DECIDED;
+	}
+	else if (hymt_cache_find(&job->order, job->utf8, job->length, &job->outcome) != HYMT_CACHE_MISS)
+		job->stage = HYMT_JOB_ANSWERED;
+}
+
+/* Columns of the statement that claims. */
+enum
+{
+	ROW_ID = 1,
+	ROW_OWNER,
+	ROW_ATTEMPTS,
+	ROW_SOURCE_LANG,
+	ROW_TARGET_LANG,
+	ROW_CONTEXT,
+	ROW_ON_ERROR,
+	ROW_OPTIONS,
+	ROW_SOURCE
+};
+
+static Datum
+row_value(int row, int column, bool *isnull)
+{
+	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column, isnull);
+}
+
+static HymtJob *
+new_job(void)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "hymt job", ALLOCSET_SMALL_SIZES);
+	HymtJob    *job = MemoryContextAllocZero(context, sizeof(HymtJob));
+
+	job->context = context;
+	job->stage = HYMT_JOB_CLAIMED;
+	jobs[job_count++] = job;
+	return job;
+}
+
+static void
+read_row(int64 token, TimestampTz lease_until, int row)
+{
+	HymtJob    *job = new_job();
+	MemoryContext caller = MemoryContextSwitchTo(job->context);
+	bool		isnull;
+	Datum		options;
+
+	job->token = token;
+	job->lease_until = lease_until;
+	job->id = DatumGetInt64(row_value(row, ROW_ID, &isnull));
+	job->owner = DatumGetObjectId(row_value(row, ROW_OWNER, &isnull));
+	job->attempts = DatumGetInt32(row_value(row, ROW_ATTEMPTS, &isnull));
+	job->source = DatumGetTextPCopy(row_value(row, ROW_SOURCE, &isnull));
+	arguments.source_lang = text_of(row, ROW_SOURCE_LANG);
+	arguments.target_lang = text_of(row, ROW_TARGET_LANG);
+	arguments.context = text_of(row, ROW_CONTEXT);
+	arguments.on_error = text_of(row, ROW_ON_ERROR);
+	options = row_value(row, ROW_OPTIONS, &isnull);
+	arguments.options = isnull ? NULL : DatumGetJsonbPCopy(options);
+	MemoryContextSwitchTo(caller);
+	/* Of an order that cannot be read any more, whatever on_error was is not known. */
+	job->order.on_error = HYMT_ON_ERROR_RAISE;
+	try_job(job, prepare);
+}
+
+/* --- claiming ----------------------------------------------------------------------------------------------------- */
+
+/* Never the same twice. */
+static int64
+new_token(void)
+{
+	static int64 last = 0;
+
+	if (last == 0 && !pg_strong_random(&last, sizeof(last)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random number")));
+	return ++last;
+}
+
+/* Jobs that sessions have submitted, or that came back, since the last time: where they begin. 0: none. */
+static int64
+take_news(bool *cancelled)
+{
+	HymtDatabases *databases = &hymt_shared->databases;
+	HymtDatabase *entry;
+	int64		from;
+
+	LWLockAcquire(databases->lock, LW_EXCLUSIVE);
+	entry = hymt_database_find(MyDatabaseId, false);
+	from = entry->jobs_from;
+	*cancelled = entry->jobs_cancelled;
+	entry->jobs_from = 0;
+	entry->jobs_cancelled = false;
+	LWLockRelease(databases->lock);
+	return from;
+}
+
+static void
+go_back_to(int64 id)
+{
+	for (int i = 0; i < PRIORITIES && id != 0; i++)
+		above[i] = Min(above[i], id - 1);
+}
+
+static void
+pause_claims(void)
+{
+	service_failures++;
+	paused_until = hymt_retry_time(service_failures, GetCurrentTimestamp());
+}
+
+/* Whether requests would be refused. */
+static bool
+is_refused(void)
+{
+	bool		refused;
+
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	refused = hymt_best_device()->phase == HYMT_DEVICE_REFUSED;
+	LWLockRelease(hymt_shared->lock);
+	return refused;
+}
+
+/* Whether a claim makes sense now; else *due is when it will. */
+static bool
+may_claim(TimestampTz *due)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (leaving)
+		return false;
+	if (paused_until <= now && is_refused())
+		pause_claims();
+	if (paused_until <= now)
+		return true;
+	*due = *due == 0 ? paused_until : Min(*due, paused_until);
+	return false;
+}
+
+static void
+claim_due(const HymtJobStore *store, int64 token, TimestampTz *due)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz next;
+	bool		full;
+
+	if (next_retry <= now)
+	{
+		(void) hymt_job_store_claim_due(store, HYMT_MOST_JOBS - job_count, HYMT_MOST_JOB_BYTES, token, read_row, &full);
+		more_ready = more_ready || full;
+		next = hymt_job_store_next_attempt(store);
+		/* One that is late is locked, or had no room. */
+		next_retry = next == 0 ? DT_NOEND : Max(next, TimestampTzPlusMilliseconds(now, LOCKED_MS));
+	}
+	if (!TIMESTAMP_IS_NOEND(next_retry))
+		*due = *due == 0 ? next_retry : Min(*due, next_retry);
+}
+
+static void
+claim(const HymtJobStore *store, TimestampTz *due)
+{
+	int64		token = new_token();
+
+	more_ready = false;
+	memcpy(above_next, above, sizeof(above));
+	if (!may_claim(due) || bytes_of_jobs() >= HYMT_MOST_JOB_BYTES)
+		return;
+	for (int i = 0; i < PRIORITIES && job_count < HYMT_MOST_JOBS && !more_ready; i++)
+		(void) hymt_job_store_claim(store, i, above[i], HYMT_MOST_JOBS - job_count, HYMT_MOST_JOB_BYTES, token, read_row,
+									&above_next[i], &more_ready);
+	if (job_count < HYMT_MOST_JOBS)
+		claim_due(store, token, due);
+}
+
+/* --- storing ------------------------------------------------------------------------------------------------------ */
+
+static void
+store_decided(const HymtJobStore *store, TimestampTz *due)
+{
+	HymtJob    *decided[HYMT_MOST_JOBS];
+	bool		gone[HYMT_MOST_JOBS];
+	bool		locked[HYMT_MOST_JOBS];
+	int			count = select_jobs(HYMT_JOB_DECIDED, decided);
+	int			storable = 0;
+
+	if (count == 0)
+		return;
+	hymt_job_store_look(store, decided, count, true, gone, locked);
+	for (int i = 0; i < count; i++)
+	{
+		if (gone[i])
+			forget_job(decided[i]);
+		else if (locked[i])
+			hymt_be_due(due, LOCKED_MS);
+		else
+			decided[storable++] = decided[i];
+	}
+	hymt_job_store_endings(store, decided, storable);
+	for (int i = 0; i < storable; i++)
+	{
+		decided[i]->stage = HYMT_JOB_STORED;
+		if (decided[i]->ending.next_attempt != 0)
+			next_retry = Min(next_retry, decided[i]->ending.next_attempt);
+	}
+}
+
+/* Jobs that were cancelled, or whose rows are no more: the engine need not go on with them. */
+static void
+drop_cancelled(const HymtJobStore *store)
+{
+	HymtJob    *asked[HYMT_MOST_JOBS];
+	bool		gone[HYMT_MOST_JOBS];
+	bool		locked[HYMT_MOST_JOBS];
+	int			count = job_count;
+
+	if (count == 0)
+		return;
+	memcpy(asked, jobs, count * sizeof(HymtJob *));
+	hymt_job_store_look(store, asked, count, false, gone, locked);
+	for (int i = 0; i < count; i++)
+	{
+		if (gone[i])
+			forget_job(asked[i]);
+	}
+}
+
+/* Those that will not be asked for soon are others' to claim. */
+static void
+give_back(HymtJobStage stage)
+{
+	HymtJob    *given[HYMT_MOST_JOBS];
+	int			count = select_jobs(stage, given);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (given[i]->request != NULL)
+			hymt_request_release(given[i]->request);
+		given[i]->request = NULL;
+		given[i]->stage = HYMT_JOB_DECIDED;
+		memset(&given[i]->ending, 0, sizeof(HymtJobEnding));
+		wait_for_service(given[i]);
+	}
+}
+
+static void
+take_back_interrupted(const HymtJobStore *store, TimestampTz *due)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int64		lowest = 0;
+	bool		dead = false;
+
+	if (!begun)
+	{
+		begun = hymt_job_store_take_back(store, true, 0, 0, &lowest, &dead);
+		if (!begun)
+			hymt_be_due(due, LOCKED_MS);
+		leases_seen = now;
+	}
+	else if (TimestampDifferenceExceeds(leases_seen, now, HYMT_JOB_LEASE_MS / 4))
+	{
+		if (job_count > 0)
+			hymt_job_store_prolong(store, jobs, job_count, TimestampTzPlusMilliseconds(now, HYMT_JOB_LEASE_MS));
+		(void) hymt_job_store_take_back(store, false, leases_seen, now, &lowest, &dead);
+		leases_seen = now;
+	}
+	wake_all = wake_all || dead;
+	go_back_to(lowest);
+}
+
+/* True when there is more to be deleted. */
+static bool
+delete_old(const HymtJobStore *store, TimestampTz *due)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz oldest;
+	bool		more = false;
+
+	if (hymt_job_retention == 0)
+		return false;
+	if (next_deletion <= now)
+	{
+		more = hymt_job_store_delete(store, TimestampTzPlusMilliseconds(now, -1000 * (int64) hymt_job_retention), &deleted_up_to, &oldest);
+		next_deletion = oldest == 0 ? DT_NOEND :
+			Max(TimestampTzPlusMilliseconds(oldest, 1000 * (int64) hymt_job_retention), TimestampTzPlusMilliseconds(now, LOCKED_MS));
+		if (more)
+			next_deletion = now;
+	}
+	/* The first one of this process to end will be the oldest. */
+	if (TIMESTAMP_IS_NOEND(next_deletion) && has_stage(HYMT_JOB_STORED))
+		next_deletion = TimestampTzPlusMilliseconds(now, 1000 * (int64) hymt_job_retention);
+	if (!TIMESTAMP_IS_NOEND(next_deletion))
+		*due = *due == 0 ? next_deletion : Min(*due, next_deletion);
+	return more;
+}
+
+/* --- the task ----------------------------------------------------------------------------------------------------- */
+
+/* The transaction of the last turn was rolled back, if it has left something here. */
+static void
+undo_turn(void)
+{
+	forget_jobs(HYMT_JOB_CLAIMED);
+	for (int i = 0; i < job_count; i++)
+	{
+		if (jobs[i]->stage == HYMT_JOB_STORED)
+			jobs[i]->stage = HYMT_JOB_DECIDED;
+	}
+}
+
+/* Statements are to use the indexes whatever statistics there are. */
+static void
+use_indexes(void)
+{
+	static const char *const settings[] = {"enable_seqscan", "enable_bitmapscan", "enable_sort"};
+
+	for (int i = 0; i < lengthof(settings); i++)
+		(void) set_config_option(settings[i], "off", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+static bool
+work_on_table(const HymtJobStore *store, TimestampTz *due)
+{
+	bool		cancelled;
+	bool		more;
+
+	go_back_to(take_news(&cancelled));
+	take_back_interrupted(store, due);
+	if (cancelled)
+		drop_cancelled(store);
+	if (leaving_at_once)
+		give_back(HYMT_JOB_ASKED);
+	if (leaving_at_once || paused_until > GetCurrentTimestamp())
+		give_back(HYMT_JOB_TO_ASK);
+	store_decided(store, due);
+	more = delete_old(store, due);
+	claim(store, due);
+	return more;
+}
+
+/* The setting: what is not on disk yet when the server crashes is done again, and nobody keeps a result that is not. */
+static void
+commit_asynchronously(void)
+{
+	(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE, GUC_ACTION_LOCAL, true, 0, false);
+}
+
+bool
+hymt_jobs_work(const HymtWorkplace *place, TimestampTz *due)
+{
+	Oid			table = get_relname_relid("hymt_job", place->schema);
+	HymtJobStore store;
+	HymtAsOwner former;
+	bool		more;
+
+	held_up = true;
+	undo_turn();
+	if (!OidIsValid(table))
+		return false;
+	if (!ConditionalLockRelationOid(table, RowExclusiveLock))
+	{
+		hymt_be_due(due, LOCKED_MS);
+		return false;
+	}
+	decide_answered();
+	commit_asynchronously();
+	if (SPI_connect() != SPI_OK_CONNECT)
+		elog(ERROR, "SPI_connect failed");
+	hymt_as_owner_begin(table, &former);
+	use_indexes();
+	store.table = hymt_quoted_table(table);
+	more = work_on_table(&store, due);
+	hymt_as_owner_end(&former);
+	SPI_finish();
+	return more;
+}
+
+/* It is among those that are claimed by their number, behind where claims have come to. */
+static bool
+is_ready_again(const HymtJob *job)
+{
+	return strcmp(job->ending.state, "queued") == 0 && job->ending.next_attempt == 0;
+}
+
+bool
+hymt_jobs_committed(void)
+{
+	int64		ended[HYMT_MOST_JOBS];
+	int			count = 0;
+	int64		lowest = 0;
+	bool		more;
+
+	for (int i = 0; i < job_count; i++)
+	{
+		if (jobs[i]->stage == HYMT_JOB_STORED)
+		{
+			ended[count++] = jobs[i]->id;
+			if (is_ready_again(jobs[i]) && (lowest == 0 || jobs[i]->id < lowest))
+				lowest = jobs[i]->id;
+		}
+		else if (jobs[i]->stage == HYMT_JOB_CLAIMED)
+			jobs[i]->stage = HYMT_JOB_TO_ASK;
+	}
+	hymt_jobs_ended(ended, count);
+	if (wake_all)
+		hymt_jobs_wake_all();
+	wake_all = false;
+	more = more_ready && memcmp(above, above_next, sizeof(above)) != 0;
+	memcpy(above, above_next, sizeof(above));
+	go_back_to(lowest);
+	forget_jobs(HYMT_JOB_STORED);
+	more = more && job_count < HYMT_MOST_JOBS;
+	return more || has_stage(HYMT_JOB_ANSWERED) || has_stage(HYMT_JOB_DECIDED);
+}
+
+/* --- asking ------------------------------------------------------------------------------------------------------- */
+
+/* False when there is no room now. */
+static bool
+ask(HymtJob *job, bool holds)
+{
+	HymtRequestSpec spec = hymt_request_spec(&job->order, job->utf8, job->length);
+
+	spec.role = job->owner;
+	job->request = hymt_request_offer(&spec, holds);
+	if (job->request == NULL)
+		return false;
+	job->stage = HYMT_JOB_ASKED;
+	return true;
+}
+
+static void
+ask_for_claimed(TimestampTz *due)
+{
+	HymtJob    *waiting[HYMT_MOST_JOBS];
+	int			count = select_jobs(HYMT_JOB_TO_ASK, waiting);
+	bool		holds = has_stage(HYMT_JOB_ASKED);
+	int			refusals = 0;
+
+	for (int i = 0; i < count && refusals < ENOUGH_REFUSALS; i++)
+	{
+		if (ask(waiting[i], holds))
+			holds = true;
+		else
+			refusals++;
+	}
+	/* Otherwise an answer comes, and makes room. */
+	if (count > 0 && !holds)
+		hymt_be_due(due, FULL_QUEUE_MS);
+}
+
+static void
+take_answer(HymtJob *job)
+{
+	HymtRequestHandle *request = job->request;
+	MemoryContext caller = MemoryContextSwitchTo(job->context);
+
+	/* Released in every case. */
+	job->request = NULL;
+	job->stage = HYMT_JOB_ANSWERED;
+	(void) hymt_request_collect(request, true, &job->outcome);
+	MemoryContextSwitchTo(caller);
+	if (is_of_service(&job->outcome))
+		pause_claims();
+	else
+		service_failures = 0;
+}
+
+/* Those that were asked for, and which of them are answered. Returns how many are. */
+static int
+find_answered(HymtJob **asked, bool *answered, int *count)
+{
+	HymtRequestHandle *requests[HYMT_MOST_JOBS] = {NULL};
+
+	*count = select_jobs(HYMT_JOB_ASKED, asked);
+	for (int i = 0; i < *count; i++)
+		requests[i] = asked[i]->request;
+	return hymt_requests_answered(requests, *count, answered);
+}
+
+static bool
+take_answers(void)
+{
+	HymtJob    *asked[HYMT_MOST_JOBS];
+	bool		answered[HYMT_MOST_JOBS];
+	int			count;
+	int			total = find_answered(asked, answered, &count);
+
+	for (int i = 0; i < count; i++)
+	{
+		if (answered[i])
+			take_answer(asked[i]);
+	}
+	return total > 0;
+}
+
+bool
+hymt_jobs_ask(TimestampTz *due)
+{
+	bool		more;
+
+	if (has_stage(HYMT_JOB_TO_ASK) && is_refused())
+		pause_claims();
+	if (paused_until <= GetCurrentTimestamp())
+		ask_for_claimed(due);
+	more = take_answers();
+	/* Those that were to be asked for go back to the table. */
+	more = more || (paused_until > GetCurrentTimestamp() && has_stage(HYMT_JOB_TO_ASK));
+	held_up = false;
+	return more;
+}
+
+bool
+hymt_jobs_called(void)
+{
+	HymtJob    *asked[HYMT_MOST_JOBS];
+	bool		answered[HYMT_MOST_JOBS];
+	int			count;
+
+	return !held_up && find_answered(asked, answered, &count) > 0;
+}
+
+bool
+hymt_jobs_busy(void)
+{
+	return job_count > 0;
+}
+
+void
+hymt_jobs_leave(bool at_once)
+{
+	leaving = true;
+	leaving_at_once = at_once;
+}
+
+void
+hymt_jobs_give_up(void)
+{
+	while (job_count > 0)
+		forget_job(jobs[job_count - 1]);
+}
