@@ -33,7 +33,7 @@ find(HymtCacheQuestion *question, HymtCacheAnswer *answer)
 		return HYMT_CACHE_MEMORY;
 	if (hymt_cache_mode != HYMT_CACHE_ON || !hymt_cache_make_key(question) || !hymt_cache_table_find(question, answer))
 		return HYMT_CACHE_MISS;
-	hymt_cache_memory_put(question, answer);
+	(void) hymt_cache_memory_put(question, answer);
 	return HYMT_CACHE_TABLE;
 }
 
@@ -44,7 +44,8 @@ hymt_cache_look(const HymtOrder *order, const char *utf8, Size length, HymtOutco
 	HymtCacheAnswer answer;
 	HymtCacheLevel level;
 
-	if (!is_on())
+	/* What is too long to be asked for has no answer. */
+	if (!is_on() || length + order->context_length > HYMT_FRAME_MAX_BODY)
 		return HYMT_CACHE_MISS;
 	level = find(&question, &answer);
 	if (level == HYMT_CACHE_MISS)
@@ -102,7 +103,6 @@ hymt_cache_store(const HymtOrder *order, const char *utf8, Size length, const Hy
 	answer.finish = outcome->finish;
 	answer.input_tokens = outcome->input_tokens;
 	answer.output_tokens = outcome->output_tokens;
-	hymt_cache_memory_put(&question, &answer);
-	if (hymt_cache_mode == HYMT_CACHE_ON && hymt_cache_make_key(&question))
+	if (hymt_cache_memory_put(&question, &answer) && hymt_cache_mode == HYMT_CACHE_ON && hymt_cache_make_key(&question))
 		hymt_cache_write_later(&question, &answer);
 }

@@ -80,7 +80,12 @@ extern bool hymt_cache_make_key(HymtCacheQuestion *question);
 /* --- cache_memory.c ----------------------------------------------------------------------------------------------- */
 
 extern bool hymt_cache_memory_find(const HymtCacheQuestion *question, HymtCacheAnswer *answer);
-extern void hymt_cache_memory_put(const HymtCacheQuestion *question, const HymtCacheAnswer *answer);
+
+/*
+ * False when it was there already. So of several sessions that got one answer together, one at most is told true, who is
+ * to write it to the table; where there is no memory for it, all are.
+ */
+extern bool hymt_cache_memory_put(const HymtCacheQuestion *question, const HymtCacheAnswer *answer);
 
 /* Forgets all answers that a database's sessions can see. Interruptible. */
 extern void hymt_cache_memory_clear(Oid database);

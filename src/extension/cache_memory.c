@@ -205,6 +205,23 @@ hymt_cache_memory_init(HymtCacheMemory *memory)
 	}
 }
 
+/* For an entry with so many bytes of question, model and answer. */
+static Size
+chunks_for(Size bytes)
+{
+	Size		first = CHUNK_BYTES - offsetof(Entry, data);
+	Size		further = CHUNK_BYTES - offsetof(Chunk, further.data);
+
+	return bytes <= first ? 1 : 1 + (bytes - first + further - 1) / further;
+}
+
+/* That an entry may have. */
+static Size
+most_chunks(void)
+{
+	return (Size) hymt_shared->cache.memory->chunks / LARGEST_PART;
+}
+
 /* --- questions ---------------------------------------------------------------------------------------------------- */
 
 typedef struct Part
@@ -471,6 +488,9 @@ hymt_cache_memory_find(const HymtCacheQuestion *question, HymtCacheAnswer *answe
 	if (hymt_shared->cache.memory == NULL)
 		return false;
 	make_needle(question, &needle);
+	/* Else there is none, and hashing a huge text would take its time. */
+	if (chunks_for(needle.bytes) > most_chunks())
+		return false;
 	hash_needle(&needle);
 	/* Most answers are no longer; nothing can be allocated once the length is known. */
 	room = 2 * question->length + 256;
@@ -626,19 +646,9 @@ fill(Partition *partition, int32 number, const Needle *needle, const HymtCacheAn
 	partition->entries++;
 }
 
-static Size
-chunks_for(Size bytes)
-{
-	Size		first = CHUNK_BYTES - offsetof(Entry, data);
-	Size		further = CHUNK_BYTES - offsetof(Chunk, further.data);
-
-	return bytes <= first ? 1 : 1 + (bytes - first + further - 1) / further;
-}
-
-void
+bool
 hymt_cache_memory_put(const HymtCacheQuestion *question, const HymtCacheAnswer *answer)
 {
-	HymtCacheMemory *memory = hymt_shared->cache.memory;
 	Partition  *partition;
 	Needle		needle;
 	Cursor		cursor;
@@ -646,12 +656,12 @@ hymt_cache_memory_put(const HymtCacheQuestion *question, const HymtCacheAnswer *
 	Size		chunks;
 	int			evicted = 0;
 
-	if (memory == NULL)
-		return;
+	if (hymt_shared->cache.memory == NULL)
+		return true;
 	make_needle(question, &needle);
 	chunks = chunks_for(needle.bytes + strlen(answer->model) + answer->length);
-	if (chunks > (Size) memory->chunks / LARGEST_PART)
-		return;
+	if (chunks > most_chunks())
+		return true;
 	hash_needle(&needle);
 	partition = partition_of(&needle);
 
@@ -667,6 +677,7 @@ hymt_cache_memory_put(const HymtCacheQuestion *question, const HymtCacheAnswer *
 	LWLockRelease(partition->lock);
 	if (evicted > 0)
 		hymt_cache_count(HYMT_CACHE_MEMORY_EVICTIONS, evicted);
+	return present == NULL;
 }
 
 /* --- all of it ---------------------------------------------------------------------------------------------------- */

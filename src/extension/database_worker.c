@@ -134,7 +134,8 @@ recover_from_error(void)
 {
 	HOLD_INTERRUPTS();
 	EmitErrorReport();
-	AbortCurrentTransaction();
+	/* Subtransactions, too. */
+	AbortOutOfAnyTransaction();
 	pgstat_report_wait_end();
 	MemoryContextSwitchTo(TopMemoryContext);
 	FlushErrorState();

@@ -3,7 +3,8 @@
  *
  * Runs in backends. DROP DATABASE and its like fail when anybody is connected. A database worker must not be the reason:
  * while such a statement is under way the database has a bar, which makes its worker leave and the launcher start none.
- * Bars are lifted when the statement ends, in whatever way. Who may not do such a thing to a database puts none.
+ * Bars are lifted when the transaction ends, in whatever way: before that nobody sees what the statement has done. Who may
+ * not do such a thing to a database puts none.
  *
  * COMMIT PREPARED makes work visible that another session, perhaps before a restart, has left; ROLLBACK PREPARED gives
  * back jobs that the worker has passed over.
@@ -16,6 +17,7 @@
 #include <signal.h>
 
 #include "access/htup_details.h"
+#include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_database.h"
 #include "commands/dbcommands.h"
@@ -32,7 +34,7 @@
 #define PATIENCE_MS 500
 
 static ProcessUtility_hook_type previous_process_utility = NULL;
-static Oid	barred = InvalidOid;	/* by the statement under way in this process */
+static Oid	barred = InvalidOid;	/* by the transaction under way in this process */
 
 /* --- bars --------------------------------------------------------------------------------------------------------- */
 
@@ -65,18 +67,26 @@ process_exits(int code, Datum argument)
 	lift_bar();
 }
 
+static void
+transaction_ends(XactEvent event, void *argument)
+{
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		lift_bar();
+}
+
 /* No worker will be started there from now on. False when the table of databases is full; then none runs there either. */
 static bool
 put_bar(Oid database)
 {
-	static bool exit_callback_registered = false;
+	static bool callbacks_registered = false;
 	HymtDatabases *databases = &hymt_shared->databases;
 	HymtDatabase *entry;
 
-	if (!exit_callback_registered)
+	if (!callbacks_registered)
 	{
+		RegisterXactCallback(transaction_ends, NULL);
 		before_shmem_exit(process_exits, (Datum) 0);
-		exit_callback_registered = true;
+		callbacks_registered = true;
 	}
 	LWLockAcquire(databases->lock, LW_EXCLUSIVE);
 	entry = hymt_database_find(database, true);
@@ -231,21 +241,9 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only, Proce
 	Oid			database = database_to_vacate(statement->utilityStmt);
 	bool		wake = ends_prepared(statement->utilityStmt) && OidIsValid(get_extension_oid("hymt", true));
 
-	if (!OidIsValid(database) || !put_bar(database))
-		call_next(statement, query, read_only, context, params, environment, receiver, completion);
-	else
-	{
-		PG_TRY();
-		{
-			see_worker_off(database);
-			call_next(statement, query, read_only, context, params, environment, receiver, completion);
-		}
-		PG_FINALLY();
-		{
-			lift_bar();
-		}
-		PG_END_TRY();
-	}
+	if (OidIsValid(database) && put_bar(database))
+		see_worker_off(database);
+	call_next(statement, query, read_only, context, params, environment, receiver, completion);
 	if (wake)
 		hymt_jobs_prepared_ended();
 }
