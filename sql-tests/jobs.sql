@@ -22,6 +22,12 @@ SELECT hymt_wait(:job, '60 s') = '' AS empty;
 SELECT hymt_submit(NULL, 'en', 'zh') IS NULL AND hymt_result(NULL) IS NULL AND hymt_wait(NULL) IS NULL
 	AND hymt_cancel(NULL) IS NULL AS nulls;
 
+-- What a person has set wins.
+SELECT hymt_set_translation('Grip type', 'en', 'zh', 'by hand');
+SELECT hymt_submit('Grip type', 'en', 'zh') AS job \gset
+SELECT hymt_wait(:job, '60 s');
+SELECT hymt_unset_translation('Grip type', 'en', 'zh');
+
 -- Arguments are checked as hymt_translate() does, and at once.
 SELECT hymt_submit('a', 'xx', 'zh');
 SELECT hymt_submit('a', 'en', NULL);

@@ -11,7 +11,6 @@ CALL hymt_translate_table('pg_class', 'relname', 'relname', 'zh', 'en');
 SELECT hymt_manage_column('pg_class', 'relname', 'relname', 'zh', 'en');
 SELECT hymt_unmanage_column('pg_class', 'relname');
 SELECT hymt_detect_language('a');
-SELECT hymt_set_translation('a', 'zh', 'en', 'b');
 SELECT * FROM hymt_stat_progress;
 \set VERBOSITY default
 SELECT hymt_detect_language('a');

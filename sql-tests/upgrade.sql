@@ -5,8 +5,8 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS hymt;
 SELECT current_database() AS fresh \gset
 
--- One line of everything about each object of the extension: definition with labels and cost, C symbol, columns,
--- privileges, initial privileges (with which pg_dump compares), comment.
+-- One line of everything about each object of the extension: definition with labels and cost, C symbol, columns with
+-- defaults, indexes, triggers, whether its rows are dumped, privileges, initial privileges (with which pg_dump compares), comment.
 SELECT $query$
 SELECT string_agg(line, E'\n' ORDER BY line COLLATE "C") AS listing
 FROM (SELECT replace(concat_ws(' | ',
@@ -15,6 +15,14 @@ FROM (SELECT replace(concat_ws(' | ',
 		CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
 		(SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)
 			FROM pg_attribute WHERE attrelid = coalesce(c.oid, t.typrelid) AND attnum > 0),
+		(SELECT string_agg(concat_ws(' ', attname, 'not null ' || nullif(attnotnull, false), attcollation::regcollation,
+				pg_get_expr(adbin, adrelid)), ', ' ORDER BY attnum)
+			FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+			WHERE attrelid = c.oid AND attnum > 0),
+		(SELECT string_agg(pg_get_indexdef(indexrelid), ', ' ORDER BY indexrelid::regclass::text) FROM pg_index
+			WHERE indrelid = c.oid),
+		(SELECT string_agg(pg_get_triggerdef(g.oid), ', ' ORDER BY tgname) FROM pg_trigger AS g WHERE tgrelid = c.oid),
+		'dumped where ' || e.extcondition[array_position(e.extconfig, c.oid)],
 		'privileges ' || (SELECT string_agg(a::text, ',' ORDER BY a::text)
 			FROM unnest(coalesce(p.proacl, c.relacl, t.typacl)) AS a),
 		'initial ' || (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(i.initprivs) AS a),

@@ -103,6 +103,71 @@ REVOKE ALL ON TABLE @extschema@.hymt_stat_activity FROM PUBLIC;
 GRANT SELECT ON TABLE @extschema@.hymt_stat_activity TO pg_monitor;
 GRANT EXECUTE ON FUNCTION @extschema@.hymt_stat_activity() TO pg_monitor;
 
+-- Translations by people. There may be several for one text, of which the newest counts: a unique index would stop
+-- logical replication between databases that both have one. The index has no function of hymt's, so that it is as good
+-- with any version of the library; its hash is that of the bytes in the encoding of the database.
+
+CREATE TABLE @extschema@.hymt_human_translation (
+	id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+	source_lang text COLLATE "C" NOT NULL,
+	target_lang text COLLATE "C" NOT NULL,
+	text text NOT NULL,
+	translation text NOT NULL,
+	set_by text NOT NULL,
+	set_at timestamptz NOT NULL
+);
+
+CREATE INDEX hymt_human_translation_key ON @extschema@.hymt_human_translation
+	(pg_catalog.hashtextextended(text COLLATE "C", 0), source_lang, target_lang);
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.hymt_human_translation', '');
+
+COMMENT ON TABLE @extschema@.hymt_human_translation IS
+'translations set by people; use hymt_set_translation() or the view hymt_human_translations';
+
+CREATE VIEW @extschema@.hymt_human_translations AS
+SELECT source_lang, target_lang, text, translation, set_by, set_at
+FROM @extschema@.hymt_human_translation AS h
+WHERE NOT EXISTS (SELECT FROM @extschema@.hymt_human_translation AS newer
+	WHERE pg_catalog.hashtextextended(newer.text COLLATE "C", 0) = pg_catalog.hashtextextended(h.text COLLATE "C", 0)
+		AND newer.source_lang = h.source_lang AND newer.target_lang = h.target_lang AND newer.text = h.text
+		AND (newer.set_at, newer.id) > (h.set_at, h.id));
+
+COMMENT ON VIEW @extschema@.hymt_human_translations IS
+'translations that people set; INSERT (COPY), UPDATE and DELETE set and remove them';
+
+COMMENT ON COLUMN @extschema@.hymt_human_translations.set_by IS
+'role that set it; recorded, whatever is inserted';
+
+COMMENT ON COLUMN @extschema@.hymt_human_translations.set_at IS
+'when it was set; recorded, whatever is inserted';
+
+CREATE FUNCTION @extschema@.hymt_human_trigger() RETURNS trigger
+AS 'MODULE_PATHNAME', 'hymt_human_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.hymt_human_trigger() IS
+'trigger of the view hymt_human_translations';
+
+CREATE TRIGGER write_translation INSTEAD OF INSERT OR UPDATE OR DELETE ON @extschema@.hymt_human_translations
+FOR EACH ROW EXECUTE FUNCTION @extschema@.hymt_human_trigger();
+
+CREATE FUNCTION @extschema@.hymt_unset_translation(
+	text text,
+	src text,
+	tgt text
+) RETURNS boolean
+AS 'MODULE_PATHNAME', 'hymt_unset_translation'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_unset_translation(text, text, text) IS
+'remove a human translation; whether there was one';
+
+REVOKE ALL ON FUNCTION @extschema@.hymt_unset_translation(text, text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_human_trigger() FROM PUBLIC;
+REVOKE ALL ON TABLE @extschema@.hymt_human_translation FROM PUBLIC;
+REVOKE ALL ON TABLE @extschema@.hymt_human_translations FROM PUBLIC;
+
 -- Translations that the model made, written by the database worker. No row is ever changed, and no constraint can be
 -- violated: rows may come by logical replication, too. The nonce makes an identity of the age, by which a subscriber finds
 -- the rows that a publisher deletes. Rows are not dumped. The files keep their size: no statement waits for a truncation.

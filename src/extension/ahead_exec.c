@@ -395,6 +395,8 @@ ask_call(AheadState *state, const AheadCall *call, HymtAheadEntry **asked, bool 
 	if (fcinfo->args[0].isnull || !hymt_read_order_quietly(fcinfo, &order))
 		return true;
 	source = DatumGetTextPP(fcinfo->args[0].value);
+	if (hymt_human_find(&order, VARDATA_ANY(source), VARSIZE_ANY_EXHDR(source)) != NULL)
+		return true;
 	utf8 = hymt_server_to_utf8_quietly(VARDATA_ANY(source), VARSIZE_ANY_EXHDR(source), &length);
 	if (utf8 == NULL || !hymt_needs_model(&order, utf8, length))
 		return true;

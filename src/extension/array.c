@@ -39,6 +39,7 @@ typedef struct Batch
 	Element    *element;
 	int			count;
 	int			asked;			/* elements that are asked for */
+	bool		changed;		/* an element that is not asked for has another result than itself */
 	int			next;			/* to be looked at for submission */
 	Outstanding outstanding;
 } Batch;
@@ -97,6 +98,12 @@ needs_model(const HymtOrder *order, text *source)
 	return needed;
 }
 
+static text *
+find_human(const HymtOrder *order, const text *source)
+{
+	return hymt_human_find(order, VARDATA_ANY(source), VARSIZE_ANY_EXHDR(source));
+}
+
 static void
 prepare(Batch *batch, Datum *values, bool *nulls)
 {
@@ -115,12 +122,16 @@ prepare(Batch *batch, Datum *values, bool *nulls)
 		if (nulls[i])
 			continue;
 		element->source = DatumGetTextPP(values[i]);
-		element->result = element->source;
 		first = find_or_add(&table, batch->element, i);
 		if (first != i)
 			element->same_as = first;
+		else if ((element->result = find_human(&batch->order, element->source)) != NULL)
+			batch->changed = true;
 		else
+		{
+			element->result = element->source;
 			element->asked = needs_model(&batch->order, element->source);
+		}
 		batch->asked += element->asked;
 	}
 	pfree(table.place);
@@ -230,7 +241,7 @@ collect(const Batch *batch, Datum *values, bool *nulls)
 	}
 }
 
-/* A new array in the memory context `result`; `array` itself when nothing needs the model. Works in the current one. */
+/* A new array in the memory context `result`; `array` itself when it stays as it is. Works in the current one. */
 static ArrayType *
 translate_array(ArrayType *array, const HymtOrder *order, MemoryContext result)
 {
@@ -242,9 +253,10 @@ translate_array(ArrayType *array, const HymtOrder *order, MemoryContext result)
 	if (batch.count == 0)
 		return array;
 	prepare(&batch, values, nulls);
-	if (batch.asked == 0)
+	if (batch.asked == 0 && !batch.changed)
 		return array;
-	translate(&batch);
+	if (batch.asked > 0)
+		translate(&batch);
 	collect(&batch, values, nulls);
 	MemoryContextSwitchTo(result);
 	return construct_md_array(values, nulls, ARR_NDIM(array), ARR_DIMS(array), ARR_LBOUND(array), TEXTOID, -1, false,

@@ -51,6 +51,7 @@ static bool wake_all = false;	/* some have ended that are not in `jobs` */
 static TimestampTz next_retry = DT_NOBEGIN; /* when a job is to be tried again; DT_NOEND: none is */
 static TimestampTz next_deletion = DT_NOBEGIN;
 static TimestampTz deleted_up_to = DT_NOBEGIN;
+static int	retention_seen = 0;	/* the setting by which next_deletion is */
 static TimestampTz leases_seen = 0; /* those that ended before were looked at */
 static int	service_failures = 0;	/* in a row */
 static TimestampTz paused_until = 0;
@@ -340,11 +341,12 @@ read_order(HymtJob *job)
 	job->order.bulk = true;
 }
 
-/* The answer, where it is known without the engine. */
+/* The answer, where it is known without the engine: by the same doors as in hymt_translate_text(). */
 static void
 prepare(HymtJob *job)
 {
 	HymtRequestSpec spec;
+	text	   *human;
 
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(job->owner)))
 		ereport(ERROR,
@@ -354,10 +356,11 @@ prepare(HymtJob *job)
 	job->utf8 = hymt_server_to_utf8(VARDATA_ANY(job->source), VARSIZE_ANY_EXHDR(job->source), &job->length);
 	spec = hymt_request_spec(&job->order, job->utf8, job->length);
 	hymt_request_check_length(&spec);
-	if (!hymt_needs_model(&job->order, job->utf8, job->length))
+	human = hymt_human_find(&job->order, VARDATA_ANY(job->source), VARSIZE_ANY_EXHDR(job->source));
+	if (human != NULL || !hymt_needs_model(&job->order, job->utf8, job->length))
 	{
 		job->ending.state = "done";
-		job->ending.translation = job->source;
+		job->ending.translation = human != NULL ? human : job->source;
 		job->stage = HYMT_JOB_DECIDED;
 	}
 	else if (hymt_cache_find(&job->order, job->utf8, job->length, &job->outcome) != HYMT_CACHE_MISS)
@@ -635,6 +638,9 @@ delete_old(const HymtJobStore *store, TimestampTz *due)
 	TimestampTz oldest;
 	bool		more = false;
 
+	if (hymt_job_retention != retention_seen)
+		next_deletion = DT_NOBEGIN;
+	retention_seen = hymt_job_retention;
 	if (hymt_job_retention == 0)
 		return false;
 	if (next_deletion <= now)

@@ -63,7 +63,7 @@ typedef struct HymtOrder
 
 typedef struct HymtReport
 {
-	const char *status;			/* "translated", "unchanged" or "failed" */
+	const char *status;			/* "translated", "unchanged", "failed" or "human" */
 	HymtFinish	finish;
 	int			input_tokens;
 	int			output_tokens;
@@ -102,5 +102,19 @@ extern text *hymt_text_of_outcome(text *source, const HymtOrder *order, const Hy
  * is; else a new text in the current memory context. *report may be NULL.
  */
 extern text *hymt_translate_text(text *source, const HymtOrder *order, HymtReport *report);
+
+/* --- members.c ---------------------------------------------------------------------------------------------------- */
+
+/* A table of the extension, whatever its schema. Invalid where there is no extension, or one without it. */
+extern Oid	hymt_member_table(const char *name);
+
+/* --- human.c ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * The translation that a person has set for a text in the server encoding, also palloc'ed; NULL when nobody has. To be
+ * asked before all else: it wins over the model and over whatever was kept of its answers. Asks neither for hymt to be
+ * preloaded nor for an engine.
+ */
+extern text *hymt_human_find(const HymtOrder *order, const char *source, Size length);
 
 #endif							/* HYMT_SESSION_H */

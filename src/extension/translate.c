@@ -573,6 +573,12 @@ hymt_translate_text(text *source, const HymtOrder *order, HymtReport *report)
 	if (report == NULL)
 		report = &unread;
 	memset(report, 0, sizeof(HymtReport));
+	result = hymt_human_find(order, given, VARSIZE_ANY_EXHDR(source));
+	if (result != NULL)
+	{
+		report->status = "human";
+		return result;
+	}
 	utf8 = hymt_server_to_utf8(given, VARSIZE_ANY_EXHDR(source), &length);
 	if (!hymt_needs_model(order, utf8, length))
 	{

@@ -67,10 +67,10 @@ sub new_file
 	return $node->basedir . '/release_' . ++$files;
 }
 
-sub database_workers
+sub wait_for_departure
 {
-	return $node->safe_psql('postgres',
-		"SELECT count(*), coalesce(max(pid), 0) FROM pg_stat_activity WHERE backend_type = 'hymt database worker'");
+	return ok(wait_until($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'hymt database worker'", '0'),
+		'the worker leaves when there is nothing more to do');
 }
 
 sub database_worker
@@ -97,8 +97,7 @@ scenario 'a job is made after its transaction' => sub {
 	append_to_file($file, '');
 	is(result($job), 'released', 'the result');
 	is_job($job, 'state, attempts, token, lease_until', 'done|1||', 'nothing is left of the attempt');
-	ok(wait_until($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'hymt database worker'", '0'),
-		'the worker leaves when there is nothing more to do');
+	wait_for_departure();
 };
 
 scenario 'several sessions wait' => sub {
@@ -300,6 +299,7 @@ scenario 'a backend that crashes' => sub {
 scenario 'retention' => sub {
 	my $old = new_job('old');
 	result($old);
+	wait_for_departure();
 	$node->safe_psql('postgres', "UPDATE hymt_job SET finished = now() - interval '7 days 1 minute' WHERE id = $old");
 	my $young = new_job('young');
 	result($young);
@@ -339,7 +339,7 @@ scenario 'a role and the extension are dropped' => sub {
 	my $job = new_job('mock:sleep 30');
 	wait_for_state($job, 'running');
 	$node->safe_psql('postgres', 'DROP EXTENSION hymt');
-	ok(wait_until($node, "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'hymt database worker'", '0'), 'the worker leaves');
+	wait_for_departure();
 	$node->safe_psql('postgres', 'CREATE EXTENSION hymt');
 	is(result(new_job('anew')), 'zh>en: anew', 'another one works');
 };
