@@ -216,6 +216,9 @@ COMMENT ON FUNCTION @extschema@.hymt_cache_clear(text, text, text) IS
 REVOKE ALL ON TABLE @extschema@.hymt_cache FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_cache_clear(text, text, text) FROM PUBLIC;
 
+COMMENT ON FUNCTION @extschema@.hymt_translate_trigger() IS
+'trigger (column, target column, source language, target language, on_error, async) that keeps a column translated';
+
 -- Jobs. Written by functions and the database worker only; a row is its owner's to see. Rows are not dumped, and not taken
 -- from another server by logical replication: a job is made by the server that it was submitted to. Partial indexes have
 -- what the worker looks for, so that jobs that have ended are not in its way.
@@ -233,6 +236,11 @@ CREATE TABLE @extschema@.hymt_job (
 	options jsonb,
 	source text,
 	translation text,
+	rel regclass,				-- a column of this table is to be filled, of the row with this key
+	trigger name,
+	key_columns smallint[],
+	key text[],
+	former text,
 	attempts int NOT NULL DEFAULT 0,
 	token bigint,
 	lease_until timestamptz,

@@ -167,6 +167,11 @@ CREATE TABLE @extschema@.hymt_job (
 	options jsonb,
 	source text,
 	translation text,
+	rel regclass,				-- a column of this table is to be filled, of the row with this key
+	trigger name,
+	key_columns smallint[],
+	key text[],
+	former text,
 	attempts int NOT NULL DEFAULT 0,
 	token bigint,
 	lease_until timestamptz,
@@ -211,7 +216,7 @@ AS 'MODULE_PATHNAME', 'hymt_translate_trigger'
 LANGUAGE C;
 
 COMMENT ON FUNCTION @extschema@.hymt_translate_trigger() IS
-'trigger (column, target column, source language, target language, on_error) that keeps a column translated';
+'trigger (column, target column, source language, target language, on_error, async) that keeps a column translated';
 
 CREATE PROCEDURE @extschema@.hymt_translate_table(
 	rel regclass,

@@ -6,6 +6,7 @@
 
 #include "jobs.h"
 
+#include "utils/array.h"
 #include "utils/memutils.h"
 
 /* Jobs that a worker has claimed at one time; and bytes of their texts, though one of any length is claimed. */
@@ -52,6 +53,14 @@ typedef struct HymtJob
 	HymtRequestHandle *request; /* while ASKED */
 	HymtOutcome outcome;
 	HymtJobEnding ending;
+	TimestampTz not_before;		/* its row was locked, when it is DECIDED */
+
+	/* of a job for a column; invalid: it is for its owner */
+	Oid			relation;
+	NameData	trigger;
+	ArrayType  *key_columns;
+	ArrayType  *key;
+	text	   *former;
 } HymtJob;
 
 /* --- job_store.c: statements, to be called with the rights of the table's owner, connected to SPI -------------------- */
@@ -99,5 +108,10 @@ extern void hymt_job_store_prolong(const HymtJobStore *store, HymtJob *const *jo
  * *oldest: when the oldest one that is left ended; 0: none is.
  */
 extern bool hymt_job_store_delete(const HymtJobStore *store, TimestampTz before, TimestampTz *from, TimestampTz *oldest);
+
+/* --- job_column.c ------------------------------------------------------------------------------------------------- */
+
+/* Fills the column of a job that has its translation, with the rights of the table's owner; may change how the job ends. */
+extern void hymt_job_write_column(HymtJob *job);
 
 #endif							/* HYMT_JOB_INTERNAL_H */

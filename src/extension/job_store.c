@@ -106,7 +106,8 @@ claim_locked(const HymtJobStore *store, int most, Size most_bytes, int64 token, 
 	values[0] = array_of(ids, count);
 	execute(store, "UPDATE %s SET state = 'running', attempts = attempts + 1, token = $2, lease_until = $3,"
 			" started = clock_timestamp(), next_attempt = NULL WHERE id = ANY ($1)"
-			" RETURNING id, owner, attempts, source_lang, target_lang, context, on_error, options, source",
+			" RETURNING id, owner, attempts, source_lang, target_lang, context, on_error, options, source,"
+			" rel, trigger, key_columns, key, former",
 			lengthof(types), types, values, SPI_OK_UPDATE_RETURNING);
 	for (int i = 0; i < SPI_processed; i++)
 		read(token, lease_until, i);
@@ -120,7 +121,7 @@ hymt_job_store_claim(const HymtJobStore *store, int priority, int64 above, int m
 	Oid			types[] = {INT2OID, INT8OID, INT4OID};
 	Datum		values[] = {Int16GetDatum(priority), Int64GetDatum(above), Int32GetDatum(most)};
 
-	execute(store, "SELECT id, octet_length(source) + coalesce(octet_length(context), 0) FROM %s"
+	execute(store, "SELECT id, coalesce(octet_length(source), 0) + coalesce(octet_length(context), 0) FROM %s"
 			" WHERE state = 'queued' AND next_attempt IS NULL AND priority = $1 AND id > $2"
 			" ORDER BY priority, id LIMIT $3 FOR UPDATE SKIP LOCKED",
 			lengthof(types), types, values, SPI_OK_SELECT);
@@ -134,7 +135,7 @@ hymt_job_store_claim_due(const HymtJobStore *store, int most, Size most_bytes, i
 	Datum		values[] = {Int32GetDatum(most)};
 	int64		last;
 
-	execute(store, "SELECT id, octet_length(source) + coalesce(octet_length(context), 0) FROM %s"
+	execute(store, "SELECT id, coalesce(octet_length(source), 0) + coalesce(octet_length(context), 0) FROM %s"
 			" WHERE state = 'queued' AND next_attempt <= clock_timestamp()"
 			" ORDER BY next_attempt LIMIT $1 FOR UPDATE SKIP LOCKED",
 			lengthof(types), types, values, SPI_OK_SELECT);
@@ -316,13 +317,15 @@ store_ending(SPIPlanPtr plan, const HymtJob *job)
 {
 	const HymtJobEnding *ending = &job->ending;
 	const char *sqlstate = ending->sqlstate[0] != '\0' ? ending->sqlstate : NULL;
+	/* Otherwise the column has it. */
+	bool		has_translation = ending->translation != NULL && !OidIsValid(job->relation);
 	Datum		values[] = {
 		Int64GetDatum(job->id), Int64GetDatum(job->token), CStringGetTextDatum(ending->state),
-		PointerGetDatum(ending->translation), text_or_null(sqlstate), text_or_null(ending->message),
+		has_translation ? PointerGetDatum(ending->translation) : (Datum) 0, text_or_null(sqlstate), text_or_null(ending->message),
 		TimestampTzGetDatum(ending->next_attempt), Int32GetDatum(ending->uncounted ? 1 : 0), BoolGetDatum(has_ended(job))
 	};
 	char		nulls[] = {
-		' ', ' ', ' ', ending->translation == NULL ? 'n' : ' ', sqlstate == NULL ? 'n' : ' ',
+		' ', ' ', ' ', has_translation ? ' ' : 'n', sqlstate == NULL ? 'n' : ' ',
 		ending->message == NULL ? 'n' : ' ', ending->next_attempt == 0 ? 'n' : ' ', ' ', ' '
 	};
 	int			result = SPI_execute_plan(plan, values, nulls, false, 0);

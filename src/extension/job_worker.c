@@ -31,6 +31,8 @@
 
 /* When rows or the table are locked, ms. */
 #define LOCKED_MS 1000
+/* How long a transaction may go on writing tables of others, ms. */
+#define LONGEST_WRITES_MS 500
 /* When the queue has no room, and nothing of ours that would make some, ms. */
 #define FULL_QUEUE_MS 100
 /* So many that find no room in the queue are enough to see that there is none. */
@@ -353,6 +355,12 @@ prepare(HymtJob *job)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("the role that submitted the job does not exist any more")));
 	read_order(job);
+	if (job->source == NULL)
+	{
+		job->ending.state = "done";
+		job->stage = HYMT_JOB_DECIDED;
+		return;
+	}
 	job->utf8 = hymt_server_to_utf8(VARDATA_ANY(job->source), VARSIZE_ANY_EXHDR(job->source), &job->length);
 	spec = hymt_request_spec(&job->order, job->utf8, job->length);
 	hymt_request_check_length(&spec);
@@ -378,7 +386,12 @@ enum
 	ROW_CONTEXT,
 	ROW_ON_ERROR,
 	ROW_OPTIONS,
-	ROW_SOURCE
+	ROW_SOURCE,
+	ROW_RELATION,
+	ROW_TRIGGER,
+	ROW_KEY_COLUMNS,
+	ROW_KEY,
+	ROW_FORMER
 };
 
 static Datum
@@ -399,6 +412,31 @@ new_job(void)
 	return job;
 }
 
+static text *
+copied_text(int row, int column)
+{
+	bool		isnull;
+	Datum		value = row_value(row, column, &isnull);
+
+	return isnull ? NULL : DatumGetTextPCopy(value);
+}
+
+/* What a job for a column has beyond others. */
+static void
+read_column(HymtJob *job, int row)
+{
+	bool		isnull;
+	Datum		relation = row_value(row, ROW_RELATION, &isnull);
+
+	if (isnull)
+		return;
+	job->relation = DatumGetObjectId(relation);
+	namestrcpy(&job->trigger, NameStr(*DatumGetName(row_value(row, ROW_TRIGGER, &isnull))));
+	job->key_columns = DatumGetArrayTypePCopy(row_value(row, ROW_KEY_COLUMNS, &isnull));
+	job->key = DatumGetArrayTypePCopy(row_value(row, ROW_KEY, &isnull));
+	job->former = copied_text(row, ROW_FORMER);
+}
+
 static void
 read_row(int64 token, TimestampTz lease_until, int row)
 {
@@ -412,7 +450,8 @@ read_row(int64 token, TimestampTz lease_until, int row)
 	job->id = DatumGetInt64(row_value(row, ROW_ID, &isnull));
 	job->owner = DatumGetObjectId(row_value(row, ROW_OWNER, &isnull));
 	job->attempts = DatumGetInt32(row_value(row, ROW_ATTEMPTS, &isnull));
-	job->source = DatumGetTextPCopy(row_value(row, ROW_SOURCE, &isnull));
+	job->source = copied_text(row, ROW_SOURCE);
+	read_column(job, row);
 	arguments.source_lang = text_of(row, ROW_SOURCE_LANG);
 	arguments.target_lang = text_of(row, ROW_TARGET_LANG);
 	arguments.context = text_of(row, ROW_CONTEXT);
@@ -537,13 +576,50 @@ claim(const HymtJobStore *store, TimestampTz *due)
 
 /* --- storing ------------------------------------------------------------------------------------------------------ */
 
+/* The time of writes to tables of others is limited: what is left is for the next transaction. */
+static int
+write_columns(HymtJob **decided, int count)
+{
+	TimestampTz begin = GetCurrentTimestamp();
+
+	for (int i = 0; i < count; i++)
+	{
+		HymtJob    *job = decided[i];
+
+		if (!OidIsValid(job->relation) || strcmp(job->ending.state, "done") != 0)
+			continue;
+		if (TimestampDifferenceExceeds(begin, GetCurrentTimestamp(), LONGEST_WRITES_MS))
+			return i;
+		hymt_job_write_column(job);
+	}
+	return count;
+}
+
+/* Those of which rows are not known to be locked. */
+static int
+select_decided(HymtJob **decided, TimestampTz *due)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	int			count = select_jobs(HYMT_JOB_DECIDED, decided);
+	int			kept = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (decided[i]->not_before <= now)
+			decided[kept++] = decided[i];
+		else
+			*due = *due == 0 ? decided[i]->not_before : Min(*due, decided[i]->not_before);
+	}
+	return kept;
+}
+
 static void
 store_decided(const HymtJobStore *store, TimestampTz *due)
 {
 	HymtJob    *decided[HYMT_MOST_JOBS];
 	bool		gone[HYMT_MOST_JOBS];
 	bool		locked[HYMT_MOST_JOBS];
-	int			count = select_jobs(HYMT_JOB_DECIDED, decided);
+	int			count = select_decided(decided, due);
 	int			storable = 0;
 
 	if (count == 0)
@@ -554,10 +630,14 @@ store_decided(const HymtJobStore *store, TimestampTz *due)
 		if (gone[i])
 			forget_job(decided[i]);
 		else if (locked[i])
+		{
+			decided[i]->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LOCKED_MS);
 			hymt_be_due(due, LOCKED_MS);
+		}
 		else
 			decided[storable++] = decided[i];
 	}
+	storable = write_columns(decided, storable);
 	hymt_job_store_endings(store, decided, storable);
 	for (int i = 0; i < storable; i++)
 	{
@@ -740,6 +820,15 @@ hymt_jobs_work(const HymtWorkplace *place, TimestampTz *due)
 	return more;
 }
 
+static bool
+has_storable(void)
+{
+	HymtJob    *decided[HYMT_MOST_JOBS];
+	TimestampTz due = 0;
+
+	return select_decided(decided, &due) > 0;
+}
+
 /* It is among those that are claimed by their number, behind where claims have come to. */
 static bool
 is_ready_again(const HymtJob *job)
@@ -775,7 +864,7 @@ hymt_jobs_committed(void)
 	go_back_to(lowest);
 	forget_jobs(HYMT_JOB_STORED);
 	more = more && job_count < HYMT_MOST_JOBS;
-	return more || has_stage(HYMT_JOB_ANSWERED) || has_stage(HYMT_JOB_DECIDED);
+	return more || has_stage(HYMT_JOB_ANSWERED) || has_storable();
 }
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */

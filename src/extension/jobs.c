@@ -18,6 +18,7 @@
 #include "commands/trigger.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -94,8 +95,8 @@ execute(SPIPlanPtr plan, Datum *values, const char *nulls, bool read_only, int e
 /* --- submitting --------------------------------------------------------------------------------------------------- */
 
 /* As a call of hymt_translate() would, but for what only an engine can know. */
-static void
-check_text(text *source, const HymtOrder *order)
+void
+hymt_job_check_text(text *source, const HymtOrder *order)
 {
 	const char *given = VARDATA_ANY(source);
 	Size		length;
@@ -105,6 +106,22 @@ check_text(text *source, const HymtOrder *order)
 	hymt_request_check_length(&spec);
 	if (utf8 != given)
 		pfree(unconstify(char *, utf8));
+}
+
+/* The id of the row that the last statement has inserted, of which the worker is told when the transaction commits. */
+static int64
+take_inserted(void)
+{
+	bool		isnull;
+	int64		id;
+
+	if (SPI_processed != 1)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobs cannot be submitted while session_replication_role is \"replica\"")));
+	id = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	hymt_job_submitted(id);
+	return id;
 }
 
 static int64
@@ -125,16 +142,11 @@ insert_job(FunctionCallInfo fcinfo, const HymtOrder *order)
 	};
 	Oid			table = hymt_job_table_or_raise();
 	HymtAsOwner former;
-	bool		isnull;
 	int64		id;
 
 	connect(table, &former);
 	execute(plan_of(&statement, table, lengthof(types), types), values, nulls, false, SPI_OK_INSERT_RETURNING);
-	if (SPI_processed != 1)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("jobs cannot be submitted while session_replication_role is \"replica\"")));
-	id = DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	id = take_inserted();
 	disconnect(&former);
 	return id;
 }
@@ -149,10 +161,57 @@ hymt_submit(PG_FUNCTION_ARGS)
 		PG_RETURN_NULL();
 	hymt_check_preloaded();
 	hymt_read_order(fcinfo, &order);
-	check_text(PG_GETARG_TEXT_PP(ARG_TEXT), &order);
+	hymt_job_check_text(PG_GETARG_TEXT_PP(ARG_TEXT), &order);
 	id = insert_job(fcinfo, &order);
-	hymt_job_submitted(id);
 	PG_RETURN_INT64(id);
+}
+
+static Datum
+key_columns_of(const HymtJobColumn *column)
+{
+	Datum		numbers[INDEX_MAX_KEYS];
+
+	for (int i = 0; i < column->key_count; i++)
+		numbers[i] = Int16GetDatum(column->key_column[i]);
+	return PointerGetDatum(construct_array(numbers, column->key_count, INT2OID, sizeof(int16), true, TYPALIGN_SHORT));
+}
+
+static Datum
+key_of(const HymtJobColumn *column)
+{
+	Datum		values[INDEX_MAX_KEYS];
+
+	for (int i = 0; i < column->key_count; i++)
+		values[i] = CStringGetTextDatum(column->key[i]);
+	return PointerGetDatum(construct_array(values, column->key_count, TEXTOID, -1, false, TYPALIGN_INT));
+}
+
+void
+hymt_job_submit_column(const HymtJobColumn *column, const HymtOrder *order, const char *on_error, text *source)
+{
+	static Statement statement = {
+		"INSERT INTO %s (owner, source_lang, target_lang, on_error, source, rel, trigger, key_columns, key, former)"
+		" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id"
+	};
+	Oid			types[] = {
+		REGROLEOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, REGCLASSOID, TEXTOID, INT2ARRAYOID, TEXTARRAYOID, TEXTOID
+	};
+	Datum		values[] = {
+		ObjectIdGetDatum(column->owner), CStringGetTextDatum(order->source->code),
+		CStringGetTextDatum(order->target->code), CStringGetTextDatum(on_error), PointerGetDatum(source),
+		ObjectIdGetDatum(column->relation), CStringGetTextDatum(column->trigger), key_columns_of(column), key_of(column),
+		PointerGetDatum(column->former)
+	};
+	char		nulls[] = {
+		' ', ' ', ' ', ' ', source == NULL ? 'n' : ' ', ' ', ' ', ' ', ' ', column->former == NULL ? 'n' : ' '
+	};
+	Oid			table = hymt_job_table_or_raise();
+	HymtAsOwner former;
+
+	connect(table, &former);
+	execute(plan_of(&statement, table, lengthof(types), types), values, nulls, false, SPI_OK_INSERT_RETURNING);
+	(void) take_inserted();
+	disconnect(&former);
 }
 
 /* --- looking ------------------------------------------------------------------------------------------------------ */

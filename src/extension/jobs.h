@@ -6,6 +6,7 @@
  *      job_calls.c         who waits for which job, and what transactions that end have for the worker (shared memory)
  *      job_worker.c        the task of the database worker: jobs it has claimed, from the claim to the result
  *      job_store.c         … its statements
+ *      job_column.c        … and columns that it fills
  *
  *      session --- INSERT, commit ---> hymt_job --- claim ---> database worker --- bulk requests ---> queue
  *                                         ^                         |
@@ -51,6 +52,24 @@ extern void hymt_job_cancelled(int64 id);
 
 /* A prepared transaction of this database has ended, which may have done anything. */
 extern void hymt_jobs_prepared_ended(void);
+
+/* --- jobs.c ------------------------------------------------------------------------------------------------------- */
+
+/* Whose result goes to a column of a row. */
+typedef struct HymtJobColumn
+{
+	Oid			relation;
+	Oid			owner;
+	const char *trigger;		/* its name */
+	int			key_count;
+	AttrNumber	key_column[INDEX_MAX_KEYS];
+	char	   *key[INDEX_MAX_KEYS];	/* as text */
+	text	   *former;			/* what the column has; NULL: null */
+} HymtJobColumn;
+
+/* Raises when a text can never be translated because of its length or encoding. */
+extern void hymt_job_check_text(text *source, const HymtOrder *order);
+extern void hymt_job_submit_column(const HymtJobColumn *column, const HymtOrder *order, const char *on_error, text *source);
 
 /* --- job_table.c -------------------------------------------------------------------------------------------------- */
 
