@@ -77,6 +77,15 @@ RESET hymt.cache_scope;
 DROP OWNED BY regress_hymt_cache;
 DROP ROLE regress_hymt_cache;
 
+-- The trigger asks like everybody else.
+CREATE TABLE kept (id int, title text, title_zh text);
+CREATE TRIGGER translate_title BEFORE INSERT ON kept FOR EACH ROW
+	EXECUTE FUNCTION hymt_translate_trigger('title', 'title_zh', 'en', 'zh');
+SELECT pg_temp.asked($$INSERT INTO kept VALUES (1, 'woollen gloves')$$) AS first,
+	pg_temp.asked($$INSERT INTO kept VALUES (2, 'woollen gloves')$$) AS second;
+SELECT count(DISTINCT title_zh), count(title_zh) FROM kept;
+DROP TABLE kept;
+
 -- Reading ahead finds what is kept, and asks only for the rest.
 CREATE TABLE kept (id int PRIMARY KEY, title text);
 INSERT INTO kept SELECT i, 'linen shirt ' || chr(96 + i) || 'x' FROM generate_series(1, 12) AS i;

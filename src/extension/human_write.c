@@ -10,9 +10,8 @@
 #include "human.h"
 
 #include "access/table.h"
-#include "access/xact.h"
-#include "commands/trigger.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"

@@ -207,6 +207,15 @@ scenario 'reading ahead' => sub {
 	is(stat_of('requests, cache_memory_hits, cache_misses'), '5000|0|5000', 'each text is asked for once');
 	is($node->safe_psql('postgres', $query), $sum, 'then found');
 	is(stat_of('requests, cache_memory_hits, cache_misses'), '5000|5000|5000', 'and counted once');
+
+	like($node->safe_psql('postgres', <<'END'), qr/Workers Launched: [12]/, 'parallel workers');
+SET max_parallel_workers_per_gather = 2;
+SET parallel_setup_cost = 0;
+SET parallel_tuple_cost = 0;
+SET min_parallel_table_scan_size = 0;
+EXPLAIN (ANALYZE) SELECT count(*) FROM goods WHERE hymt_translate(title, 'zh', 'en') <> '';
+END
+	is(stat_of('requests, cache_memory_hits, cache_misses'), '5000|10000|5000', 'find it, too');
 };
 
 scenario 'a standby' => sub {
