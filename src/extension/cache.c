@@ -27,13 +27,17 @@ question_of(const HymtOrder *order, const char *utf8, Size length)
 static HymtCacheLevel
 find(HymtCacheQuestion *question, HymtCacheAnswer *answer)
 {
+	bool		current;
+
 	if (!hymt_cache_fingerprint(question->fingerprint))
 		return HYMT_CACHE_MISS;
 	if (hymt_cache_memory_find(question, answer))
 		return HYMT_CACHE_MEMORY;
-	if (hymt_cache_mode != HYMT_CACHE_ON || !hymt_cache_make_key(question) || !hymt_cache_table_find(question, answer))
+	if (hymt_cache_mode != HYMT_CACHE_ON || !hymt_cache_make_key(question) ||
+		!hymt_cache_table_find(question, answer, &current))
 		return HYMT_CACHE_MISS;
-	(void) hymt_cache_memory_put(question, answer);
+	if (current)
+		(void) hymt_cache_memory_put(question, answer);
 	return HYMT_CACHE_TABLE;
 }
 

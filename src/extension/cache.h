@@ -95,8 +95,11 @@ extern void hymt_cache_memory_usage(uint64 *entries, uint64 *bytes);
 
 /* --- cache_table.c ------------------------------------------------------------------------------------------------ */
 
-/* False also where there is no such table, or it cannot be read. */
-extern bool hymt_cache_table_find(const HymtCacheQuestion *question, HymtCacheAnswer *answer);
+/*
+ * False also where there is no such table, or it cannot be read. Not *current: the caller's snapshot is older than the
+ * deletion of what was found, so that nobody else is to be given it.
+ */
+extern bool hymt_cache_table_find(const HymtCacheQuestion *question, HymtCacheAnswer *answer, bool *current);
 
 /* --- cache_write.c ------------------------------------------------------------------------------------------------ */
 

@@ -88,8 +88,7 @@ hymt_cache_clear(PG_FUNCTION_ARGS)
 	char		nulls[3] = {'n', 'n', 'n'};
 
 	hymt_check_preloaded();
-	if (XactReadOnly)
-		PreventCommandIfReadOnly("hymt_cache_clear()");
+	PreventCommandIfReadOnly("hymt_cache_clear()");
 	if (!PG_ARGISNULL(0))
 		values[0] = language_argument("src", PG_GETARG_TEXT_PP(0));
 	if (!PG_ARGISNULL(1))

@@ -16,6 +16,7 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/stratnum.h"
+#include "access/sysattr.h"
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "access/xact.h"
@@ -332,6 +333,7 @@ typedef struct Search
 	char	   *scope;
 	TimestampTz oldest;			/* rows that are older do not count; 0: none is too old */
 	TupleTableSlot *row;
+	bool		current;		/* what was found is there for newer snapshots, too */
 } Search;
 
 /* The bytes of a column; false when it is null. */
@@ -435,6 +437,15 @@ read_answer(const Search *search, HymtCacheAnswer *answer, MemoryContext caller)
 	return true;
 }
 
+/* Whether nobody has deleted the row, or tried to, whatever the snapshot sees. */
+static bool
+is_current(const Search *search)
+{
+	bool		isnull;
+
+	return !TransactionIdIsValid(DatumGetTransactionId(slot_getsysattr(search->row, MaxTransactionIdAttributeNumber, &isnull)));
+}
+
 static bool
 scan_index(Search *search, Relation table, Relation index, HymtCacheAnswer *answer, MemoryContext caller)
 {
@@ -451,6 +462,7 @@ scan_index(Search *search, Relation table, Relation index, HymtCacheAnswer *answ
 	index_rescan(scan, &condition, 1, NULL, 0);
 	while (!found && index_getnext_slot(scan, ForwardScanDirection, search->row))
 		found = answers_question(search) && read_answer(search, answer, caller);
+	search->current = found && is_current(search);
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(search->row);
 	return found;
@@ -496,7 +508,7 @@ search_locked(Search *search, HymtCacheAnswer *answer, MemoryContext caller)
 }
 
 static bool
-search_table(const HymtCacheTable *table, const HymtCacheQuestion *question, HymtCacheAnswer *answer,
+search_table(const HymtCacheTable *table, const HymtCacheQuestion *question, HymtCacheAnswer *answer, bool *current,
 			 MemoryContext caller)
 {
 	Search		search = {.table = table, .question = question};
@@ -509,6 +521,7 @@ search_table(const HymtCacheTable *table, const HymtCacheQuestion *question, Hym
 	search.scope = hymt_cache_scope_text(question->role);
 	search.oldest = hymt_cache_oldest();
 	found = search_locked(&search, answer, caller);
+	*current = search.current;
 	UnlockRelationOid(table->index, AccessShareLock);
 	return found;
 }
@@ -522,7 +535,7 @@ hymt_cache_oldest(void)
 }
 
 bool
-hymt_cache_table_find(const HymtCacheQuestion *question, HymtCacheAnswer *answer)
+hymt_cache_table_find(const HymtCacheQuestion *question, HymtCacheAnswer *answer, bool *current)
 {
 	static MemoryContext context = NULL;
 	MemoryContext caller = CurrentMemoryContext;
@@ -538,7 +551,7 @@ hymt_cache_table_find(const HymtCacheQuestion *question, HymtCacheAnswer *answer
 	/* What an error has left there goes with the next search. */
 	MemoryContextReset(context);
 	MemoryContextSwitchTo(context);
-	found = search_table(&table, question, answer, caller);
+	found = search_table(&table, question, answer, current, caller);
 	MemoryContextSwitchTo(caller);
 	hymt_cache_table_unlock(&table, AccessShareLock);
 	return found;

@@ -81,8 +81,8 @@ hymt_cache_write_later(const HymtCacheQuestion *question, const HymtCacheAnswer 
 	HymtCachePart	parts[4];
 	bool		first = false;
 
-	/* Nobody writes on a standby. */
-	if (RecoveryInProgress())
+	/* Nobody writes on a standby. Where there is no table the session has just looked for it. */
+	if (RecoveryInProgress() || hymt_cache_table_is_missing())
 		return;
 	fill_item(&item, question, answer);
 	parts[0] = (HymtCachePart) {&item, sizeof(item)};

@@ -431,6 +431,7 @@ use_own_settings(void)
 		{"session_replication_role", "origin"},
 		{"row_security", "on"},
 		{"client_min_messages", "error"},
+		{"exit_on_error", "off"},
 		{"hymt.read_ahead", "off"}
 	};
 

@@ -35,6 +35,7 @@ _PG_init(void)
 	hymt_shmem_init_hooks();
 	hymt_register_workers();
 	hymt_register_launcher();
+	hymt_check_registered();
 	hymt_databases_register_callbacks();
 	hymt_job_calls_register();
 	hymt_departure_init();

@@ -93,6 +93,9 @@ extern bool hymt_layout_fits(void);
 extern void hymt_catch_up_with_invalidations(void);
 
 extern void hymt_register_workers(void);	/* from _PG_init, while preloading */
+
+/* Warns when the postmaster has not taken all of ours; it tells nobody that it has no room for one. After all of them. */
+extern void hymt_check_registered(void);
 extern PGDLLEXPORT void hymt_worker_main(Datum argument);
 
 #endif							/* HYMT_H */

@@ -456,9 +456,9 @@ hymt_worker_main(Datum argument)
 	}
 }
 
-/* How many of ours the postmaster has taken; it tells nobody when it has no room for one. */
+/* How many of ours the postmaster has taken, the launcher of database workers among them. */
 static int
-registered_workers(void)
+registered_processes(void)
 {
 	int			count = 0;
 	HYMT_REGISTERED_WORKER_ITER iter;
@@ -467,7 +467,7 @@ registered_workers(void)
 	{
 		const BackgroundWorker *worker = HYMT_REGISTERED_WORKER(iter);
 
-		if (strcmp(worker->bgw_library_name, "hymt") == 0 && strcmp(worker->bgw_function_name, "hymt_worker_main") == 0)
+		if (strcmp(worker->bgw_library_name, "hymt") == 0)
 			count++;
 	}
 	return count;
@@ -476,8 +476,6 @@ registered_workers(void)
 void
 hymt_register_workers(void)
 {
-	int			registered;
-
 	for (int i = 0; i < hymt_devices; i++)
 	{
 		BackgroundWorker registration = {
@@ -493,12 +491,18 @@ hymt_register_workers(void)
 		strlcpy(registration.bgw_type, "hymt worker", sizeof(registration.bgw_type));
 		RegisterBackgroundWorker(&registration);
 	}
-	registered = registered_workers();
-	if (registered < hymt_devices)
+}
+
+void
+hymt_check_registered(void)
+{
+	int			needed = hymt_devices + 1;
+	int			registered = registered_processes();
+
+	if (registered < needed)
 		ereport(WARNING,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("hymt: %d of max_worker_processes are needed, %d were left", hymt_devices, registered),
+				 errmsg("hymt: %d of max_worker_processes are needed, %d were left", needed, registered),
 				 errdetail("max_worker_processes is %d, and others take of it too.", max_worker_processes),
-				 errhint("Raise max_worker_processes by at least %d and restart PostgreSQL.",
-						 hymt_devices - registered)));
+				 errhint("Raise max_worker_processes by at least %d and restart PostgreSQL.", needed - registered)));
 }

@@ -11,7 +11,8 @@ use Time::HiRes qw(sleep time);
 
 # Without the first level, so that each translation is looked up and written.
 my $node = hymt_node('main',
-	conf => "hymt.cache = on\nhymt.cache_memory = 0\nmax_worker_processes = 12\nrestart_after_crash = on\n");
+	conf => "hymt.cache = on\nhymt.cache_memory = 0\nmax_worker_processes = 12\nrestart_after_crash = on\n"
+	  . "max_prepared_transactions = 2\n");
 
 # How many database workers there are, in one database or all.
 sub workers
@@ -95,6 +96,38 @@ scenario 'with work it comes, without it goes' => sub {
 	sleep 2.5;
 	is($switches->(), $before, 'the launcher sleeps');
 	is($node->safe_psql('postgres', workers()), '0', 'and has started none');
+};
+
+scenario 'what was prepared' => sub {
+	$node->safe_psql('postgres', "BEGIN; PREPARE TRANSACTION 'p'");
+	is($node->safe_psql('postgres', workers()), '0', 'there is nothing to be done');
+	$node->safe_psql('postgres', "COMMIT PREPARED 'p'");
+	ok(wait_until($node, workers('postgres'), '1'), 'it is looked after once it is committed');
+	$node->safe_psql('postgres', 'CREATE DATABASE without');
+	$node->safe_psql('without', "BEGIN; PREPARE TRANSACTION 'p'; COMMIT PREPARED 'p'");
+	ok(wait_until($node, workers(), '0'), 'the worker goes');
+	$node->safe_psql('postgres', 'DROP DATABASE without');
+};
+
+scenario 'settings of others' => sub {
+	create_database('set');
+	$node->safe_psql('postgres', <<'END');
+ALTER DATABASE set SET default_transaction_read_only = on;
+ALTER DATABASE set SET default_transaction_isolation = serializable;
+ALTER DATABASE set SET session_replication_role = replica;
+ALTER DATABASE set SET exit_on_error = on;
+ALTER DATABASE set SET search_path = nowhere;
+ALTER DATABASE set SET lock_timeout = 1;
+END
+	$node->safe_psql('set', "SET default_transaction_read_only = off; SET search_path = public; CREATE TABLE seen (name text, value text);"
+		  . "CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS \$\$ BEGIN INSERT INTO public.seen SELECT name, setting FROM pg_settings"
+		  . " WHERE name IN ('transaction_read_only', 'transaction_isolation', 'lock_timeout', 'synchronous_commit', 'exit_on_error'); RETURN NEW; END \$\$;"
+		  . 'CREATE TRIGGER look BEFORE INSERT ON hymt_cache FOR EACH ROW EXECUTE FUNCTION look()');
+	$node->safe_psql('set', 'SET search_path = public; ' . translate('set'));
+	wait_in('set', 'SELECT string_agg(name || $$=$$ || value, $$ $$ ORDER BY name) FROM public.seen',
+		'exit_on_error=off lock_timeout=0 synchronous_commit=off transaction_isolation=read committed transaction_read_only=off',
+		'are not the worker\'s, which does not wait for the disk');
+	$node->safe_psql('postgres', 'DROP DATABASE set');
 };
 
 scenario 'statements that need the database for themselves' => sub {

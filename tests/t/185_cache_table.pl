@@ -329,6 +329,22 @@ END
 	is(node_query($node, 'clear', asked('both')), 'zh>en: both|f|1', 'both levels');
 	is(node_query($node, 'clear', asked('on its way')), 'zh>en: on its way|f|1', 'and the way between them');
 	settle($node, 'clear', 2);
+
+	# A session that still sees the row does not hand it on to those that do not.
+	my $go = $node->basedir . '/cleared';
+	my $old = background($node, <<"END", database => 'clear');
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT 1;
+SELECT hymt_translate('mock:hold $go', 'zh', 'en') IS NOT NULL;
+SELECT * FROM asked('both');
+END
+	wait_for_slots($node, 1);
+	node_query($node, 'clear', 'SELECT hymt_cache_clear()');
+	append_to_file($go, '');
+	finish($old);
+	is($old->{out}, "1\nt\nzh>en: both|t|0", 'an older snapshot sees what was cleared');
+	is(node_query($node, 'clear', asked('both')), 'zh>en: both|f|1', 'a newer one does not');
+	ok(wait_in($node, 'clear', 'SELECT count(*) FROM hymt_cache', 2), 'it is written anew');
 	$node->safe_psql('postgres', 'DROP DATABASE clear');
 	$node->append_conf('postgresql.conf', 'hymt.cache_memory = 0');
 	$node->restart;
