@@ -28,7 +28,7 @@ FROM (SELECT replace(concat_ws(' | ',
 		(SELECT string_agg(pg_get_constraintdef(k.oid), ', ' ORDER BY conname) FROM pg_constraint AS k WHERE conrelid = c.oid),
 		(SELECT string_agg(concat_ws(' ', polname, polcmd, polroles, pg_get_expr(polqual, polrelid)), ', ' ORDER BY polname)
 			FROM pg_policy WHERE polrelid = c.oid AND c.relrowsecurity),
-		(SELECT string_agg(pg_get_triggerdef(g.oid) || tgenabled, ', ' ORDER BY tgname) FROM pg_trigger AS g WHERE tgrelid = c.oid),
+		(SELECT string_agg(pg_get_triggerdef(g.oid) || tgenabled::text, ', ' ORDER BY tgname) FROM pg_trigger AS g WHERE tgrelid = c.oid),
 		'dumped where ' || e.extcondition[array_position(e.extconfig, c.oid)],
 		'privileges ' || (SELECT string_agg(a::text, ',' ORDER BY a::text)
 			FROM unnest(coalesce(p.proacl, c.relacl, t.typacl)) AS a),
