@@ -241,10 +241,8 @@ cancel(HymtJob *job, const char *reason)
 static void
 come_again(HymtJob *job)
 {
-	memset(&job->ending, 0, sizeof(job->ending));
-	job->ending.state = "queued";
-	job->ending.uncounted = true;
-	job->ending.next_attempt = hymt_retry_time(job->attempts, GetCurrentTimestamp());
+	hymt_job_wait_for_service(job);
+	hymt_job_try_again(job);
 }
 
 /* The settings of a write: what a key is written and read with, and what the owner's code finds. */
@@ -354,20 +352,14 @@ end_limits(void)
 	LockReleaseSession(USER_LOCKMETHOD);
 }
 
+/* Another attempt may find another row, or another owner's mind. */
 static void
-note_failure(HymtJob *job)
+fail(HymtJob *job)
 {
-	MemoryContext caller = MemoryContextSwitchTo(job->context);
-	ErrorData  *error = CopyErrorData();
-
-	FlushErrorState();
-	memset(&job->ending, 0, sizeof(job->ending));
-	strlcpy(job->ending.sqlstate, unpack_sql_state(error->sqlerrcode), sizeof(job->ending.sqlstate));
-	job->ending.message = error->message;
-	job->ending.state = job->attempts < hymt_job_attempts ? "queued" : "dead";
 	if (job->attempts < hymt_job_attempts)
-		job->ending.next_attempt = hymt_retry_time(job->attempts, GetCurrentTimestamp());
-	MemoryContextSwitchTo(caller);
+		hymt_job_try_again(job);
+	else
+		job->ending.state = "dead";
 }
 
 void
@@ -388,7 +380,8 @@ hymt_job_write_column(HymtJob *job)
 	PG_CATCH();
 	{
 		end_limits();
-		note_failure(job);
+		(void) hymt_job_note_error(job);
+		fail(job);
 		RollbackAndReleaseCurrentSubTransaction();
 	}
 	PG_END_TRY();

@@ -109,6 +109,27 @@ extern void hymt_job_store_prolong(const HymtJobStore *store, HymtJob *const *jo
  */
 extern bool hymt_job_store_delete(const HymtJobStore *store, TimestampTz before, TimestampTz *from, TimestampTz *oldest);
 
+/* --- job_row.c ---------------------------------------------------------------------------------------------------- */
+
+/*
+ * Fills a job from a row of SPI's that was claimed, and looks up what can be known without the engine: DECIDED then, or
+ * ANSWERED; else its stage stays.
+ */
+extern void hymt_job_read(HymtJob *job, int row);
+
+/* Makes a job that was ANSWERED a DECIDED one. */
+extern void hymt_job_decide(HymtJob *job);
+
+/* Endings: it waits until an engine is to be had, and that was no attempt; it is tried again after a while. */
+extern void hymt_job_wait_for_service(HymtJob *job);
+extern void hymt_job_try_again(HymtJob *job);
+
+/* In PG_CATCH: the error is in the job's ending, whose state is to be set, and nowhere else. Returns its SQLSTATE. */
+extern int	hymt_job_note_error(HymtJob *job);
+
+/* The engines are not to be had, whatever the text. */
+extern bool hymt_job_is_of_service(const HymtOutcome *outcome);
+
 /* --- job_column.c ------------------------------------------------------------------------------------------------- */
 
 /* Fills the column of a job that has its translation, with the rights of the table's owner; may change how the job ends. */

@@ -13,20 +13,15 @@
  * they wait. What is of a text itself ends its job. Anything else is tried again after a while, hymt.job_attempts times.
  */
 #include "hymt.h"
-#include "cache.h"
 #include "cache_table.h"
 #include "job_internal.h"
 
-#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/jsonb.h"
 #include "utils/lsyscache.h"
-#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 /* When rows or the table are locked, ms. */
@@ -132,165 +127,6 @@ bytes_of_jobs(void)
 	return bytes;
 }
 
-/* --- endings ------------------------------------------------------------------------------------------------------ */
-
-/* The engines are not to be had, whatever the text. */
-static bool
-is_of_service(const HymtOutcome *outcome)
-{
-	switch (outcome->failure)
-	{
-		case HYMT_FAILURE_NONE:
-			return false;
-		case HYMT_FAILURE_MODEL_MISSING:
-		case HYMT_FAILURE_MODEL_UNREADABLE:
-		case HYMT_FAILURE_MODEL_BROKEN:
-		case HYMT_FAILURE_MODEL_UNSUPPORTED:
-			return true;
-		default:
-			return outcome->service_failed;
-	}
-}
-
-/* Another attempt may do better. */
-static bool
-is_transient(int sqlstate)
-{
-	switch (ERRCODE_TO_CATEGORY(sqlstate))
-	{
-		case ERRCODE_INSUFFICIENT_RESOURCES:
-		case ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE:
-		case ERRCODE_OPERATOR_INTERVENTION:
-		case ERRCODE_SYSTEM_ERROR:
-		case ERRCODE_TRANSACTION_ROLLBACK:
-		case ERRCODE_INTERNAL_ERROR:
-			return true;
-		default:
-			return sqlstate == ERRCODE_HYMT_ENGINE_FAILED || sqlstate == ERRCODE_HYMT_ADAPTER ||
-				sqlstate == ERRCODE_HYMT_QUEUE_TIMEOUT || sqlstate == ERRCODE_HYMT_VERSION_SKEW;
-	}
-}
-
-static void
-wait_for_service(HymtJob *job)
-{
-	job->ending.state = "queued";
-	job->ending.uncounted = true;
-}
-
-static void
-try_again(HymtJob *job)
-{
-	job->ending.state = "queued";
-	job->ending.next_attempt = hymt_retry_time(job->attempts, GetCurrentTimestamp());
-}
-
-/* The end of a job that failed, by on_error. */
-static void
-fail(HymtJob *job, const char *state)
-{
-	job->ending.state = job->order.on_error == HYMT_ON_ERROR_RAISE ? state : "done";
-	if (job->order.on_error == HYMT_ON_ERROR_SOURCE)
-		job->ending.translation = job->source;
-}
-
-/* After an error, of which ending.sqlstate and message have been noted. */
-static void
-end_with_error(HymtJob *job, int sqlstate)
-{
-	if (sqlstate == ERRCODE_HYMT_ENGINE_CRASHED)
-		fail(job, "dead");
-	else if (!is_transient(sqlstate))
-		fail(job, "failed");
-	else if (job->attempts < hymt_job_attempts)
-		try_again(job);
-	else
-		fail(job, "dead");
-}
-
-static void
-note_error(HymtJob *job, const ErrorData *error)
-{
-	strlcpy(job->ending.sqlstate, unpack_sql_state(error->sqlerrcode), sizeof(job->ending.sqlstate));
-	job->ending.message = error->detail == NULL ? pstrdup(error->message) :
-		psprintf("%s: %s", error->message, error->detail);
-}
-
-/*
- * Calls a function for a job, with the rights of its owner, in a subtransaction and in the memory context of the job. An
- * error that it raises is the job's end.
- */
-static void
-try_job(HymtJob *job, void (*function) (HymtJob *job))
-{
-	MemoryContext caller = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile int sqlstate = 0;
-
-	BeginInternalSubTransaction(NULL);
-	PG_TRY();
-	{
-		Oid			user;
-		int			security;
-
-		GetUserIdAndSecContext(&user, &security);
-		SetUserIdAndSecContext(job->owner, security | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
-		MemoryContextSwitchTo(job->context);
-		function(job);
-		SetUserIdAndSecContext(user, security);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(job->context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		/* Somebody wants the process to stop, and not the job. */
-		if (error->sqlerrcode == ERRCODE_QUERY_CANCELED || error->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
-			ReThrowError(error);
-		note_error(job, error);
-		sqlstate = error->sqlerrcode;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(caller);
-	CurrentResourceOwner = owner;
-	if (sqlstate != 0)
-	{
-		job->stage = HYMT_JOB_DECIDED;
-		end_with_error(job, sqlstate);
-	}
-}
-
-static void
-take_translation(HymtJob *job)
-{
-	HymtOrder	order = job->order;
-	HymtReport	report;
-
-	/* What on_error makes of a failure is decided when it is known to be the last one. */
-	order.on_error = HYMT_ON_ERROR_RAISE;
-	memset(&report, 0, sizeof(report));
-	job->ending.translation = hymt_text_of_outcome(job->source, &order, &job->outcome, &report);
-	job->ending.state = "done";
-}
-
-static void
-decide(HymtJob *job)
-{
-	memset(&job->ending, 0, sizeof(job->ending));
-	job->stage = HYMT_JOB_DECIDED;
-	try_job(job, take_translation);
-	/* Its message is that of the device, which is to be seen there. */
-	if (is_of_service(&job->outcome))
-	{
-		memset(&job->ending, 0, sizeof(job->ending));
-		wait_for_service(job);
-	}
-}
-
 static void
 decide_answered(void)
 {
@@ -298,106 +134,7 @@ decide_answered(void)
 	int			count = select_jobs(HYMT_JOB_ANSWERED, answered);
 
 	for (int i = 0; i < count; i++)
-		decide(answered[i]);
-}
-
-/* --- what was claimed --------------------------------------------------------------------------------------------- */
-
-static text *
-text_of(int row, int column)
-{
-	char	   *string = hymt_job_string(row, column);
-
-	return string != NULL ? cstring_to_text(string) : NULL;
-}
-
-/* The arguments of hymt_submit() as they were given, for hymt_read_order(). */
-typedef struct Arguments
-{
-	text	   *source_lang;
-	text	   *target_lang;
-	text	   *context;		/* NULL: null */
-	text	   *on_error;
-	Jsonb	   *options;		/* NULL: null */
-} Arguments;
-
-static Arguments arguments;		/* of the job that is being prepared */
-
-static void
-read_order(HymtJob *job)
-{
-	LOCAL_FCINFO(fcinfo, 8);
-	Datum		values[] = {
-		PointerGetDatum(job->source), PointerGetDatum(arguments.source_lang), PointerGetDatum(arguments.target_lang),
-		PointerGetDatum(arguments.context), (Datum) 0, CStringGetTextDatum("text"), PointerGetDatum(arguments.on_error),
-		PointerGetDatum(arguments.options)
-	};
-
-	InitFunctionCallInfoData(*fcinfo, NULL, lengthof(values), InvalidOid, NULL, NULL);
-	for (int i = 0; i < lengthof(values); i++)
-	{
-		fcinfo->args[i].value = values[i];
-		fcinfo->args[i].isnull = values[i] == (Datum) 0;
-	}
-	hymt_read_order(fcinfo, &job->order);
-	job->order.bulk = true;
-}
-
-/* The answer, where it is known without the engine: by the same doors as in hymt_translate_text(). */
-static void
-prepare(HymtJob *job)
-{
-	HymtRequestSpec spec;
-	text	   *human;
-
-	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(job->owner)))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("the role that submitted the job does not exist any more")));
-	read_order(job);
-	if (job->source == NULL)
-	{
-		job->ending.state = "done";
-		job->stage = HYMT_JOB_DECIDED;
-		return;
-	}
-	job->utf8 = hymt_server_to_utf8(VARDATA_ANY(job->source), VARSIZE_ANY_EXHDR(job->source), &job->length);
-	spec = hymt_request_spec(&job->order, job->utf8, job->length);
-	hymt_request_check_length(&spec);
-	human = hymt_human_find(&job->order, VARDATA_ANY(job->source), VARSIZE_ANY_EXHDR(job->source));
-	if (human != NULL || !hymt_needs_model(&job->order, job->utf8, job->length))
-	{
-		job->ending.state = "done";
-		job->ending.translation = human != NULL ? human : job->source;
-		job->stage = HYMT_JOB_DECIDED;
-	}
-	else if (hymt_cache_find(&job->order, job->utf8, job->length, &job->outcome) != HYMT_CACHE_MISS)
-		job->stage = HYMT_JOB_ANSWERED;
-}
-
-/* Columns of the statement that claims. */
-enum
-{
-	ROW_ID = 1,
-	ROW_OWNER,
-	ROW_ATTEMPTS,
-	ROW_SOURCE_LANG,
-	ROW_TARGET_LANG,
-	ROW_CONTEXT,
-	ROW_ON_ERROR,
-	ROW_OPTIONS,
-	ROW_SOURCE,
-	ROW_RELATION,
-	ROW_TRIGGER,
-	ROW_KEY_COLUMNS,
-	ROW_KEY,
-	ROW_FORMER
-};
-
-static Datum
-row_value(int row, int column, bool *isnull)
-{
-	return SPI_getbinval(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column, isnull);
+		hymt_job_decide(answered[i]);
 }
 
 static HymtJob *
@@ -412,56 +149,14 @@ new_job(void)
 	return job;
 }
 
-static text *
-copied_text(int row, int column)
-{
-	bool		isnull;
-	Datum		value = row_value(row, column, &isnull);
-
-	return isnull ? NULL : DatumGetTextPCopy(value);
-}
-
-/* What a job for a column has beyond others. */
-static void
-read_column(HymtJob *job, int row)
-{
-	bool		isnull;
-	Datum		relation = row_value(row, ROW_RELATION, &isnull);
-
-	if (isnull)
-		return;
-	job->relation = DatumGetObjectId(relation);
-	namestrcpy(&job->trigger, NameStr(*DatumGetName(row_value(row, ROW_TRIGGER, &isnull))));
-	job->key_columns = DatumGetArrayTypePCopy(row_value(row, ROW_KEY_COLUMNS, &isnull));
-	job->key = DatumGetArrayTypePCopy(row_value(row, ROW_KEY, &isnull));
-	job->former = copied_text(row, ROW_FORMER);
-}
-
 static void
 read_row(int64 token, TimestampTz lease_until, int row)
 {
 	HymtJob    *job = new_job();
-	MemoryContext caller = MemoryContextSwitchTo(job->context);
-	bool		isnull;
-	Datum		options;
 
 	job->token = token;
 	job->lease_until = lease_until;
-	job->id = DatumGetInt64(row_value(row, ROW_ID, &isnull));
-	job->owner = DatumGetObjectId(row_value(row, ROW_OWNER, &isnull));
-	job->attempts = DatumGetInt32(row_value(row, ROW_ATTEMPTS, &isnull));
-	job->source = copied_text(row, ROW_SOURCE);
-	read_column(job, row);
-	arguments.source_lang = text_of(row, ROW_SOURCE_LANG);
-	arguments.target_lang = text_of(row, ROW_TARGET_LANG);
-	arguments.context = text_of(row, ROW_CONTEXT);
-	arguments.on_error = text_of(row, ROW_ON_ERROR);
-	options = row_value(row, ROW_OPTIONS, &isnull);
-	arguments.options = isnull ? NULL : DatumGetJsonbPCopy(options);
-	MemoryContextSwitchTo(caller);
-	/* Of an order that cannot be read any more, whatever on_error was is not known. */
-	job->order.on_error = HYMT_ON_ERROR_RAISE;
-	try_job(job, prepare);
+	hymt_job_read(job, row);
 }
 
 /* --- claiming ----------------------------------------------------------------------------------------------------- */
@@ -680,8 +375,7 @@ give_back(HymtJobStage stage)
 			hymt_request_release(given[i]->request);
 		given[i]->request = NULL;
 		given[i]->stage = HYMT_JOB_DECIDED;
-		memset(&given[i]->ending, 0, sizeof(HymtJobEnding));
-		wait_for_service(given[i]);
+		hymt_job_wait_for_service(given[i]);
 	}
 }
 
@@ -914,7 +608,7 @@ take_answer(HymtJob *job)
 	job->stage = HYMT_JOB_ANSWERED;
 	(void) hymt_request_collect(request, true, &job->outcome);
 	MemoryContextSwitchTo(caller);
-	if (is_of_service(&job->outcome))
+	if (hymt_job_is_of_service(&job->outcome))
 		pause_claims();
 	else
 		service_failures = 0;

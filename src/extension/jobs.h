@@ -5,6 +5,7 @@
  *      job_table.c         the table hymt_job, for all of them
  *      job_calls.c         who waits for which job, and what transactions that end have for the worker (shared memory)
  *      job_worker.c        the task of the database worker: jobs it has claimed, from the claim to the result
+ *      job_row.c           … what a row asks for, and what becomes of it
  *      job_store.c         … its statements
  *      job_column.c        … and columns that it fills
  *
