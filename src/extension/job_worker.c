@@ -44,6 +44,7 @@ static int64 above_next[PRIORITIES];
 static bool more_ready = false; /* beyond that */
 
 static bool begun = false;		/* what former workers left was taken back */
+static bool begins = false;		/* … by the transaction that is open */
 static bool wake_all = false;	/* some have ended that are not in `jobs` */
 static TimestampTz next_retry = DT_NOBEGIN; /* when a job is to be tried again; DT_NOEND: none is */
 static TimestampTz next_deletion = DT_NOBEGIN;
@@ -53,6 +54,7 @@ static TimestampTz leases_seen = 0; /* those that ended before were looked at */
 static int	service_failures = 0;	/* in a row */
 static TimestampTz paused_until = 0;
 static bool held_up = false;	/* the last turn did not come to its end */
+static bool worked = false;		/* it had the table */
 static bool leaving = false;
 static bool leaving_at_once = false;
 
@@ -199,11 +201,16 @@ go_back_to(int64 id)
 		above[i] = Min(above[i], id - 1);
 }
 
+/* Many requests fail for one reason. */
 static void
 pause_claims(void)
 {
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (paused_until > now)
+		return;
 	service_failures++;
-	paused_until = hymt_retry_time(service_failures, GetCurrentTimestamp());
+	paused_until = hymt_retry_time(service_failures, now);
 }
 
 /* Whether requests would be refused. */
@@ -386,10 +393,11 @@ take_back_interrupted(const HymtJobStore *store, TimestampTz *due)
 	int64		lowest = 0;
 	bool		dead = false;
 
+	begins = false;
 	if (!begun)
 	{
-		begun = hymt_job_store_take_back(store, true, 0, 0, &lowest, &dead);
-		if (!begun)
+		begins = hymt_job_store_take_back(store, true, 0, 0, &lowest, &dead);
+		if (!begins)
 			hymt_be_due(due, LOCKED_MS);
 		leases_seen = now;
 	}
@@ -435,10 +443,13 @@ delete_old(const HymtJobStore *store, TimestampTz *due)
 
 /* --- the task ----------------------------------------------------------------------------------------------------- */
 
-/* The transaction of the last turn was rolled back, if it has left something here. */
+/* The last turn did not come to its end: its transaction was rolled back, if it has left something here. */
 static void
 undo_turn(void)
 {
+	next_retry = DT_NOBEGIN;
+	next_deletion = DT_NOBEGIN;
+	deleted_up_to = DT_NOBEGIN;
 	forget_jobs(HYMT_JOB_CLAIMED);
 	for (int i = 0; i < job_count; i++)
 	{
@@ -492,8 +503,10 @@ hymt_jobs_work(const HymtWorkplace *place, TimestampTz *due)
 	HymtAsOwner former;
 	bool		more;
 
+	if (held_up)
+		undo_turn();
 	held_up = true;
-	undo_turn();
+	worked = false;
 	if (!OidIsValid(table))
 		return false;
 	if (!ConditionalLockRelationOid(table, RowExclusiveLock))
@@ -511,6 +524,7 @@ hymt_jobs_work(const HymtWorkplace *place, TimestampTz *due)
 	more = work_on_table(&store, due);
 	hymt_as_owner_end(&former);
 	SPI_finish();
+	worked = true;
 	return more;
 }
 
@@ -538,6 +552,9 @@ hymt_jobs_committed(void)
 	int64		lowest = 0;
 	bool		more;
 
+	if (!worked)
+		return false;
+	begun = begun || begins;
 	for (int i = 0; i < job_count; i++)
 	{
 		if (jobs[i]->stage == HYMT_JOB_STORED)
@@ -592,9 +609,9 @@ ask_for_claimed(TimestampTz *due)
 		else
 			refusals++;
 	}
-	/* Otherwise an answer comes, and makes room. */
-	if (count > 0 && !holds)
-		hymt_be_due(due, FULL_QUEUE_MS);
+	/* Mostly an answer comes and makes room, but others may make some before. */
+	if (refusals > 0)
+		hymt_be_due(due, holds ? LOCKED_MS : FULL_QUEUE_MS);
 }
 
 static void
