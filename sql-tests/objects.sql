@@ -45,7 +45,7 @@ WHERE attrelid = 'hymt_cache'::regclass AND attnum > 0 ORDER BY attnum;
 SELECT c.relreplident, c.reloptions, t.reloptions AS toast FROM pg_class c JOIN pg_class t ON t.oid = c.reltoastrelid
 WHERE c.oid = 'hymt_cache'::regclass;
 SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'hymt_cache'::regclass ORDER BY 1;
--- Its rows are no part of a dump, those that people have written are.
+-- What is part of a dump: what people have set, and no cache or job.
 SELECT extconfig::regclass[] FROM pg_extension WHERE extname = 'hymt';
 
 -- In a schema of its own, with an empty search_path, and again in the same session.

@@ -4,11 +4,6 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS hymt;
 \set VERBOSITY sqlstate
 
-SELECT hymt_submit('a', 'zh', 'en');
-SELECT hymt_result(1);
-SELECT hymt_wait(1);
-SELECT hymt_wait(1, '1 second');
-SELECT hymt_cancel(1);
 CALL hymt_translate_table('pg_class', 'relname', 'relname', 'zh', 'en');
 SELECT hymt_manage_column('pg_class', 'relname', 'relname', 'zh', 'en');
 SELECT hymt_unmanage_column('pg_class', 'relname');

@@ -6,7 +6,7 @@ CREATE EXTENSION IF NOT EXISTS hymt;
 SELECT current_database() AS fresh \gset
 
 -- One line of everything about each object of the extension: definition with labels and cost, C symbol, columns with
--- defaults, indexes, triggers, whether its rows are dumped, privileges, initial privileges (with which pg_dump compares), comment.
+-- defaults, indexes, constraints, policies, triggers, whether its rows are dumped, privileges, initial privileges (with which pg_dump compares), comment.
 SELECT $query$
 SELECT string_agg(line, E'\n' ORDER BY line COLLATE "C") AS listing
 FROM (SELECT replace(concat_ws(' | ',
@@ -25,7 +25,10 @@ FROM (SELECT replace(concat_ws(' | ',
 			WHERE attrelid = c.oid AND attnum > 0),
 		(SELECT string_agg(pg_get_indexdef(indexrelid), ', ' ORDER BY indexrelid::regclass::text) FROM pg_index
 			WHERE indrelid = c.oid),
-		(SELECT string_agg(pg_get_triggerdef(g.oid), ', ' ORDER BY tgname) FROM pg_trigger AS g WHERE tgrelid = c.oid),
+		(SELECT string_agg(pg_get_constraintdef(k.oid), ', ' ORDER BY conname) FROM pg_constraint AS k WHERE conrelid = c.oid),
+		(SELECT string_agg(concat_ws(' ', polname, polcmd, polroles, pg_get_expr(polqual, polrelid)), ', ' ORDER BY polname)
+			FROM pg_policy WHERE polrelid = c.oid AND c.relrowsecurity),
+		(SELECT string_agg(pg_get_triggerdef(g.oid) || tgenabled::text, ', ' ORDER BY tgname) FROM pg_trigger AS g WHERE tgrelid = c.oid),
 		'dumped where ' || e.extcondition[array_position(e.extconfig, c.oid)],
 		'privileges ' || (SELECT string_agg(a::text, ',' ORDER BY a::text)
 			FROM unnest(coalesce(p.proacl, c.relacl, t.typacl)) AS a),

@@ -150,6 +150,65 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.hymt_cancel(bigint) IS
 'give up a job';
 
+-- Jobs. Written by functions and the database worker only; a row is its owner's to see. Rows are not dumped, and not taken
+-- from another server by logical replication: a job is made by the server that it was submitted to. Partial indexes have
+-- what the worker looks for, so that jobs that have ended are not in its way.
+
+CREATE TABLE @extschema@.hymt_job (
+	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	owner regrole NOT NULL,
+	state text NOT NULL DEFAULT 'queued'
+		CHECK (state IN ('queued', 'running', 'done', 'failed', 'dead', 'cancelled')),
+	priority smallint NOT NULL DEFAULT 0,
+	source_lang text NOT NULL,
+	target_lang text NOT NULL,
+	context text,
+	on_error text NOT NULL,
+	options jsonb,
+	source text,
+	translation text,
+	rel regclass,				-- a column of this table is to be filled, of the row with this key
+	trigger name,
+	key_columns smallint[],
+	key text[],
+	former text,
+	attempts int NOT NULL DEFAULT 0,
+	token bigint,
+	lease_until timestamptz,
+	next_attempt timestamptz,
+	sqlstate text,
+	message text,
+	submitted timestamptz NOT NULL DEFAULT clock_timestamp(),
+	started timestamptz,
+	finished timestamptz
+) WITH (
+	vacuum_truncate = off,
+	toast.vacuum_truncate = off,
+	autovacuum_vacuum_threshold = 1000,
+	autovacuum_vacuum_scale_factor = 0.05
+);
+CREATE INDEX hymt_job_ready ON @extschema@.hymt_job (priority, id) WHERE state = 'queued' AND next_attempt IS NULL;
+CREATE INDEX hymt_job_retry ON @extschema@.hymt_job (next_attempt) WHERE state = 'queued' AND next_attempt IS NOT NULL;
+CREATE INDEX hymt_job_lease ON @extschema@.hymt_job (lease_until) WHERE state = 'running';
+CREATE INDEX hymt_job_finished ON @extschema@.hymt_job (finished) WHERE finished IS NOT NULL;
+ALTER TABLE @extschema@.hymt_job ENABLE ROW LEVEL SECURITY;
+CREATE POLICY hymt_job_owner ON @extschema@.hymt_job FOR SELECT
+	USING (owner = pg_catalog.quote_ident(CURRENT_USER)::pg_catalog.regrole);
+
+COMMENT ON TABLE @extschema@.hymt_job IS
+'jobs of the current user: translations that were asked for by hymt_submit()';
+
+CREATE FUNCTION @extschema@.hymt_job_stays() RETURNS trigger
+AS 'MODULE_PATHNAME', 'hymt_job_stays'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.hymt_job_stays() IS
+'trigger that keeps out jobs of other servers';
+
+CREATE TRIGGER hymt_job_stays BEFORE INSERT OR UPDATE OR DELETE ON @extschema@.hymt_job
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.hymt_job_stays();
+ALTER TABLE @extschema@.hymt_job ENABLE REPLICA TRIGGER hymt_job_stays;
+
 -- Columns.
 
 CREATE FUNCTION @extschema@.hymt_translate_trigger() RETURNS trigger
@@ -157,7 +216,7 @@ AS 'MODULE_PATHNAME', 'hymt_translate_trigger'
 LANGUAGE C;
 
 COMMENT ON FUNCTION @extschema@.hymt_translate_trigger() IS
-'trigger (column, target column, source language, target language, on_error) that keeps a column translated';
+'trigger (column, target column, source language, target language, on_error, async) that keeps a column translated';
 
 CREATE PROCEDURE @extschema@.hymt_translate_table(
 	rel regclass,
@@ -502,6 +561,9 @@ REVOKE ALL ON FUNCTION @extschema@.hymt_submit(text, text, text, text, text, tex
 REVOKE ALL ON FUNCTION @extschema@.hymt_result(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_wait(bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_cancel(bigint) FROM PUBLIC;
+REVOKE ALL ON TABLE @extschema@.hymt_job FROM PUBLIC;
+GRANT SELECT ON TABLE @extschema@.hymt_job TO PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_job_stays() FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_translate_trigger() FROM PUBLIC;
 REVOKE ALL ON PROCEDURE @extschema@.hymt_translate_table(regclass, name, name, text, text, int, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_manage_column(regclass, name, name, text, text) FROM PUBLIC;

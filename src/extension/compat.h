@@ -47,11 +47,13 @@
 	adjust_appendrel_attrs_multilevel(root, node, (child)->relids, (parent)->relids)
 #endif
 
-/* 16: one function tells who owns an object of any kind. For files that include acl.h and pg_database.h. */
+/* 16: one function tells who owns an object of any kind, another who may what with it. For files that include acl.h and the catalog's header. */
 #if PG_VERSION_NUM >= 160000
 #define HYMT_OWNS_DATABASE(database, role) object_ownercheck(DatabaseRelationId, database, role)
+#define HYMT_MAY_EXECUTE(function, role) (object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK)
 #else
 #define HYMT_OWNS_DATABASE(database, role) pg_database_ownercheck(database, role)
+#define HYMT_MAY_EXECUTE(function, role) (pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK)
 #endif
 
 /* 17: MERGE has actions for rows of the target that no row of the source matches. */

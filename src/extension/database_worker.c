@@ -12,6 +12,7 @@
 #include "hymt.h"
 #include "cache_table.h"
 #include "databases.h"
+#include "jobs.h"
 #include "queue_internal.h"
 
 #include "access/xact.h"
@@ -38,22 +39,29 @@
 
 /* How long it may work without a pause while other databases wait for a worker, ms. */
 #define CROWDED_MS 2000
+/* … and then for how long it may end what it has begun, ms. */
+#define DRAIN_MS 30000
 
 typedef struct Task
 {
 	HymtTask	work;
 	bool		(*committed) (void);	/* what it did is in the database: true when there is more; may be NULL, may not raise */
+	bool		(*apart) (TimestampTz *due);	/* what it does without a transaction, afterwards; may be NULL; returns the same */
 	void		(*give_up) (void);	/* there is no such extension here: nothing will be done; the same */
 } Task;
 
 /* In this order in each turn. */
 static const Task tasks[] = {
-	{hymt_cache_write, hymt_cache_written, hymt_cache_write_give_up},
-	{hymt_cache_evict, NULL, NULL}
+	{hymt_cache_write, hymt_cache_written, NULL, hymt_cache_write_give_up},
+	{hymt_cache_evict, NULL, NULL, NULL},
+	{hymt_jobs_work, hymt_jobs_committed, hymt_jobs_ask, hymt_jobs_give_up}
 };
+#define JOBS 2
 
 StaticAssertDecl(lengthof(tasks) <= HYMT_MAX_TASKS, "a task needs its place in HymtDatabase");
 
+static TimestampTz begun;		/* its work */
+static TimestampTz leave_by = 0;	/* it is making way; 0: it is not */
 static bool extension_found;	/* or may be in a moment, in the last turn */
 
 /* --- the extension ------------------------------------------------------------------------------------------------ */
@@ -112,6 +120,8 @@ run_task(const Task *task, TimestampTz *due)
 	CommitTransactionCommand();
 	if (finding == EXTENSION_FOUND && task->committed != NULL)
 		more = task->committed() || more;
+	if (finding == EXTENSION_FOUND && task->apart != NULL)
+		more = task->apart(due) || more;
 	if (!extension_found && task->give_up != NULL)
 		task->give_up();
 	/* So that autovacuum hears of what was written. */
@@ -333,26 +343,70 @@ leave(TimestampTz due, bool done)
 	LWLockRelease(databases->lock);
 }
 
-/* True when it is called, or it is `due`; false when it may go, as it idled for LINGER_MS or is wanted elsewhere. */
+/* Others wait for its place: it begins nothing more, and ends what it has. */
+static void
+make_way(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (leave_by != 0 || !is_crowded() || !TimestampDifferenceExceeds(begun, now, CROWDED_MS))
+		return;
+	leave_by = TimestampTzPlusMilliseconds(now, DRAIN_MS);
+	hymt_jobs_leave(false);
+}
+
+/* When it will do something without being called; 0: never. */
+static TimestampTz
+next_time(TimestampTz due, TimestampTz end)
+{
+	TimestampTz next = due;
+
+	if (!hymt_jobs_busy())
+		next = next == 0 ? end : Min(next, end);
+	if (leave_by != 0)
+		next = next == 0 ? leave_by : Min(next, leave_by);
+	else if (is_crowded())
+		next = Min(next == 0 ? DT_NOEND : next, TimestampTzPlusMilliseconds(begun, CROWDED_MS + 1));
+	return next;
+}
+
+static long
+sleep_time(TimestampTz next)
+{
+	if (next == 0)
+		return -1;
+	return Min(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next) + 1, 3600 * 1000L);
+}
+
+/* Whether it goes although nobody calls for it. */
+static bool
+may_leave(TimestampTz now, TimestampTz end)
+{
+	if (hymt_jobs_busy())
+		return leave_by != 0 && leave_by <= now;
+	return end <= now || is_crowded();
+}
+
+/*
+ * True when it is called, or it is `due`; false when it may go, as it idled for LINGER_MS or is wanted elsewhere. Who has
+ * jobs does not idle.
+ */
 static bool
 linger(TimestampTz due)
 {
 	static uint32 event = 0;
 	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LINGER_MS);
 
-	while (!is_called())
+	while (!is_called() && !hymt_jobs_called())
 	{
 		TimestampTz now = GetCurrentTimestamp();
 
 		if (due != 0 && due <= now)
 			return true;
-		if (end <= now || is_crowded())
+		if (may_leave(now, end))
 			return false;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 TimestampDifferenceMilliseconds(now, due != 0 ? Min(due, end) : end) + 1,
-						 hymt_wait_event(&event, "HymtDatabaseIdle"));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
+		make_way();
+		hymt_sleep(sleep_time(next_time(due, end)), hymt_wait_event(&event, "HymtDatabaseIdle"));
 		hymt_catch_up_with_invalidations();
 	}
 	return true;
@@ -389,13 +443,26 @@ use_own_settings(void)
 	}
 }
 
+/* Those that it has are not its any more. True when there were any. */
+static bool
+give_back_jobs(TimestampTz *due)
+{
+	bool		failed;
+
+	if (!hymt_jobs_busy())
+		return false;
+	hymt_jobs_leave(true);
+	(void) try_task(&tasks[JOBS], due, &failed);
+	return true;
+}
+
 static void
 work(void)
 {
-	TimestampTz begin = GetCurrentTimestamp();
 	TimestampTz due = 0;
 	bool		more = false;
 
+	begun = GetCurrentTimestamp();
 	while (begin_turn())
 	{
 		if (ConfigReloadPending)
@@ -404,13 +471,14 @@ work(void)
 			ProcessConfigFile(PGC_SIGHUP);
 		}
 		more = turn(&due);
-		if (is_crowded() && TimestampDifferenceExceeds(begin, GetCurrentTimestamp(), CROWDED_MS))
+		make_way();
+		if (leave_by != 0 && (!hymt_jobs_busy() || leave_by <= GetCurrentTimestamp()))
 			break;
 		/* An extension that there is not will not come in a moment. */
 		if (!more && (!extension_found || !linger(due)))
 			break;
 	}
-	leave(due, !more);
+	leave(due, !give_back_jobs(&due) && !more && leave_by == 0);
 }
 
 void

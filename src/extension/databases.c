@@ -77,7 +77,7 @@ hymt_database_failed(HymtDatabase *entry, TimestampTz now)
 }
 
 void
-hymt_database_wake(Oid database)
+hymt_database_wake_for_jobs(Oid database, int64 from, bool cancelled)
 {
 	HymtDatabases *databases = &hymt_shared->databases;
 	HymtDatabase *entry;
@@ -88,10 +88,21 @@ hymt_database_wake(Oid database)
 	if (entry == NULL)
 		databases->all_wanted = true;
 	else
+	{
 		entry->wanted = true;
+		entry->jobs_cancelled = entry->jobs_cancelled || cancelled;
+		if (from != 0 && (entry->jobs_from == 0 || from < entry->jobs_from))
+			entry->jobs_from = from;
+	}
 	procno = entry != NULL && entry->worker_procno >= 0 ? entry->worker_procno : databases->launcher_procno;
 	LWLockRelease(databases->lock);
 	hymt_wake(procno);
+}
+
+void
+hymt_database_wake(Oid database)
+{
+	hymt_database_wake_for_jobs(database, 0, false);
 }
 
 void

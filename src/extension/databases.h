@@ -46,6 +46,8 @@ typedef struct HymtDatabase
 {
 	Oid			database;		/* invalid: free */
 	bool		wanted;			/* there may be work that no worker has looked for */
+	int64		jobs_from;		/* jobs with this number or above may be new to its worker; 0: none. A new worker reads all */
+	bool		jobs_cancelled; /* among those that its worker has claimed there may be some that were cancelled */
 	TimestampTz due;			/* a worker is wanted then (retry, lease); 0: not */
 	HymtTaskRetry retry[HYMT_MAX_TASKS];	/* of each task; a worker that leaves sets `due` accordingly */
 	bool		starting;		/* the postmaster was asked for a worker, which has not come up yet */
@@ -73,6 +75,9 @@ extern void hymt_databases_init(HymtDatabases *databases, LWLock *lock);	/* by t
 
 /* There may be work in a database now. From any process; at once, so what a transaction wrote may not be visible yet. */
 extern void hymt_database_wake(Oid database);
+
+/* The same, because of jobs: see HymtDatabase. */
+extern void hymt_database_wake_for_jobs(Oid database, int64 from, bool cancelled);
 
 /* The same for this session's database when, and if, the current transaction commits. */
 extern void hymt_database_wake_at_commit(void);

@@ -6,10 +6,12 @@
  * Bars are lifted when the transaction ends, in whatever way: before that nobody sees what the statement has done. Who may
  * not do such a thing to a database puts none.
  *
- * COMMIT PREPARED makes work visible that another session, perhaps before a restart, has left.
+ * COMMIT PREPARED makes work visible that another session, perhaps before a restart, has left; ROLLBACK PREPARED gives
+ * back jobs that the worker has passed over.
  */
 #include "hymt.h"
 #include "databases.h"
+#include "jobs.h"
 #include "queue_internal.h"
 
 #include <signal.h>
@@ -212,10 +214,13 @@ database_to_vacate(Node *statement)
 	return OidIsValid(database) && may_vacate(statement, database) ? database : InvalidOid;
 }
 
+/* Whatever a prepared transaction left is visible, or its locks are gone. */
 static bool
-commits_prepared(Node *statement)
+ends_prepared(Node *statement)
 {
-	return IsA(statement, TransactionStmt) && ((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED;
+	return IsA(statement, TransactionStmt) &&
+		(((TransactionStmt *) statement)->kind == TRANS_STMT_COMMIT_PREPARED ||
+		 ((TransactionStmt *) statement)->kind == TRANS_STMT_ROLLBACK_PREPARED);
 }
 
 static void
@@ -234,13 +239,13 @@ process_utility(PlannedStmt *statement, const char *query, bool read_only, Proce
 				QueryCompletion *completion)
 {
 	Oid			database = database_to_vacate(statement->utilityStmt);
-	bool		wake = commits_prepared(statement->utilityStmt) && OidIsValid(get_extension_oid("hymt", true));
+	bool		wake = ends_prepared(statement->utilityStmt) && OidIsValid(get_extension_oid("hymt", true));
 
 	if (OidIsValid(database) && put_bar(database))
 		see_worker_off(database);
 	call_next(statement, query, read_only, context, params, environment, receiver, completion);
 	if (wake)
-		hymt_database_wake(MyDatabaseId);
+		hymt_jobs_prepared_ended();
 }
 
 void

@@ -40,6 +40,8 @@ int			hymt_cache_scope;
 int			hymt_cache_memory;
 int			hymt_cache_max_age;
 int			hymt_cache_max_size;
+int			hymt_job_attempts;
+int			hymt_job_retention;
 
 #define ADAPTERS_EXAMPLE "de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese, @legal=/srv/adapters/legal"
 
@@ -269,6 +271,19 @@ define_cache(void)
 }
 
 static void
+define_jobs(void)
+{
+	DefineCustomIntVariable("hymt.job_attempts",
+							"Number of attempts after which a job that fails for reasons beside its text is given up.",
+							NULL,
+							&hymt_job_attempts, 5, 1, 1000, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.job_retention",
+							"Time after which jobs that have ended are removed from the table hymt_job.",
+							"0: they are kept for ever.",
+							&hymt_job_retention, 7 * 24 * 3600, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+}
+
+static void
 define_reading_ahead(void)
 {
 	DefineCustomBoolVariable("hymt.read_ahead",
@@ -301,6 +316,7 @@ hymt_define_settings(void)
 							 "The view hymt_stat_progress has it in any case.",
 							 &hymt_progress, false, PGC_USERSET, 0, NULL, NULL, NULL);
 	define_cache();
+	define_jobs();
 	DefineCustomIntVariable("hymt.queue_timeout",
 							"Longest time that a translation may wait before the engine begins with it.",
 							"0: for ever.",

@@ -8,6 +8,7 @@
 #include "ahead.h"
 #include "progress.h"
 #include "databases.h"
+#include "jobs.h"
 
 #include "miscadmin.h"
 
@@ -37,6 +38,7 @@ _PG_init(void)
 	hymt_register_launcher();
 	hymt_check_registered();
 	hymt_databases_register_callbacks();
+	hymt_job_calls_register();
 	hymt_departure_init();
 	hymt_ahead_init();
 	hymt_progress_init();

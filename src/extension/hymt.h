@@ -39,6 +39,8 @@ extern int	hymt_cache_scope;	/* hymt.cache_scope: HymtCacheScope; SUSET */
 extern int	hymt_cache_memory;	/* hymt.cache_memory, kB; 0 = no first level; POSTMASTER */
 extern int	hymt_cache_max_age; /* hymt.cache_max_age, minutes; 0 = no limit; SIGHUP */
 extern int	hymt_cache_max_size;	/* hymt.cache_max_size, MB; 0 = no limit; SIGHUP */
+extern int	hymt_job_attempts;	/* hymt.job_attempts; SIGHUP */
+extern int	hymt_job_retention; /* hymt.job_retention, seconds; 0 = no limit; SIGHUP */
 extern int	hymt_engine_timeout;	/* hymt.engine_timeout, ms without progress before an engine counts as hung; SIGHUP */
 
 typedef enum HymtCacheMode

@@ -250,6 +250,7 @@ typedef struct HymtShared
 	int			progress_count;
 	struct HymtProgress *progress;	/* [progress_count], by proc number; in the same segment, without the lock */
 	HymtDatabases databases;	/* has a lock of its own */
+	struct HymtJobCalls *job_calls; /* the same; in a segment of its own */
 	HymtCacheShared cache;
 	TimestampTz progress_at;	/* last claim, answer or step; or when the queue began to owe some */
 	int			device_count;
@@ -282,6 +283,7 @@ typedef struct HymtRequestSpec
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller; empty: none */
 	HymtDraw	draw;
 	bool		bulk;			/* one of many */
+	Oid			role;			/* for whom; invalid: the current user */
 	const char *context;		/* UTF-8, not translated */
 	Size		context_length; /* 0: none */
 	const char *text;			/* UTF-8 */
@@ -299,6 +301,25 @@ extern HymtRequestHandle *hymt_request_submit(const HymtRequestSpec *spec);
 
 /* The same without waiting, for callers that hold requests already. NULL when there is no room now. */
 extern HymtRequestHandle *hymt_request_try_submit(const HymtRequestSpec *spec);
+
+/*
+ * The same for a process that has other things to do meanwhile, and comes again when there was no room. One that `holds`
+ * no request has the same claim to a slot as those who wait for one.
+ */
+extern HymtRequestHandle *hymt_request_offer(const HymtRequestSpec *spec, bool holds);
+
+/* Whether a request has a length that the queue takes; or raises when not. */
+extern bool hymt_request_fits(const HymtRequestSpec *spec);
+extern void hymt_request_check_length(const HymtRequestSpec *spec);
+
+/* Which of some requests are answered: sets `answered` of each. Returns how many. */
+extern int	hymt_requests_answered(HymtRequestHandle *const *handles, int count, bool *answered);
+
+/*
+ * Sleeps until this process's latch is set, at most so many ms (-1: for ever), or its client is found gone. Interrupts
+ * are served.
+ */
+extern void hymt_sleep(long timeout, uint32 wait_event);
 
 typedef struct HymtOutcome
 {

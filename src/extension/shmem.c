@@ -7,6 +7,7 @@
  */
 #include "hymt.h"
 #include "progress.h"
+#include "jobs.h"
 #include "queue_internal.h"
 
 #include "miscadmin.h"
@@ -57,7 +58,8 @@ request_shmem(void)
 		previous_shmem_request_hook();
 	RequestAddinShmemSpace(segment_size());
 	RequestAddinShmemSpace(hymt_cache_list_size());
-	RequestNamedLWLockTranche("hymt", 3);
+	RequestAddinShmemSpace(hymt_job_calls_size());
+	RequestNamedLWLockTranche("hymt", 4);
 	if (hymt_cache_memory_size() > 0)
 	{
 		RequestAddinShmemSpace(hymt_cache_memory_size());
@@ -155,6 +157,16 @@ init_cache_list(HymtShared *shared, LWLock *lock)
 }
 
 static void
+init_job_calls(HymtShared *shared, LWLock *lock)
+{
+	bool		found;
+
+	shared->job_calls = ShmemInitStruct("hymt job calls", hymt_job_calls_size(), &found);
+	Assert(!found);
+	hymt_job_calls_init(shared->job_calls, lock);
+}
+
+static void
 startup_shmem(void)
 {
 	bool		found;
@@ -185,6 +197,7 @@ startup_shmem(void)
 		init_area(hymt_shared);
 		init_cache_memory(hymt_shared);
 		init_cache_list(hymt_shared, &locks[2].lock);
+		init_job_calls(hymt_shared, &locks[3].lock);
 	}
 	LWLockRelease(AddinShmemInitLock);
 }
