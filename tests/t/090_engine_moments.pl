@@ -149,7 +149,9 @@ scenario 'the engine is killed while eight sessions translate' => sub {
 		$real->safe_psql('postgres', 'SELECT count(*) FROM words WHERE translation ~ $$[a-z]$$'),
 		'>', 8, 'the model translates');
 
+	# Row by row, so that it takes a while.
 	my @sessions = map { background($real, <<'END') } 1 .. 8;
+SET hymt.read_ahead = off;
 SELECT count(*), count(*) FILTER (WHERE translation IS DISTINCT FROM again)
   FROM (SELECT translation, hymt_translate(word, 'zh', 'en', on_error => 'source') AS again
           FROM generate_series(1, 8), (SELECT * FROM words ORDER BY random()) AS w) AS s
