@@ -35,7 +35,8 @@
 
 #define PRIORITIES 2
 
-static HymtJob *jobs[HYMT_MOST_JOBS];
+/* Those that are STORED are on their way out while as many others are claimed. */
+static HymtJob *jobs[2 * HYMT_MOST_JOBS];
 static int	job_count = 0;
 
 /* Where claims have come to, by priority; and where they will have, when the transaction that is open commits. */
@@ -119,14 +120,21 @@ forget_job(HymtJob *job)
 	}
 }
 
-static Size
-bytes_of_jobs(void)
+/* How many more may be claimed. */
+static int
+room(void)
 {
 	Size		bytes = 0;
+	int			count = 0;
 
 	for (int i = 0; i < job_count; i++)
+	{
+		if (jobs[i]->stage == HYMT_JOB_STORED)
+			continue;
 		bytes += jobs[i]->length + jobs[i]->order.context_length;
-	return bytes;
+		count++;
+	}
+	return bytes < HYMT_MOST_JOB_BYTES ? HYMT_MOST_JOBS - count : 0;
 }
 
 static void
@@ -250,7 +258,7 @@ claim_due(const HymtJobStore *store, int64 token, TimestampTz *due)
 
 	if (next_retry <= now)
 	{
-		(void) hymt_job_store_claim_due(store, HYMT_MOST_JOBS - job_count, HYMT_MOST_JOB_BYTES, token, read_row, &full);
+		(void) hymt_job_store_claim_due(store, room(), HYMT_MOST_JOB_BYTES, token, read_row, &full);
 		more_ready = more_ready || full;
 		next = hymt_job_store_next_attempt(store);
 		/* One that is late is locked, or had no room. */
@@ -267,12 +275,12 @@ claim(const HymtJobStore *store, TimestampTz *due)
 
 	more_ready = false;
 	memcpy(above_next, above, sizeof(above));
-	if (!may_claim(due) || bytes_of_jobs() >= HYMT_MOST_JOB_BYTES)
+	if (!may_claim(due))
 		return;
-	for (int i = 0; i < PRIORITIES && job_count < HYMT_MOST_JOBS && !more_ready; i++)
-		(void) hymt_job_store_claim(store, i, above[i], HYMT_MOST_JOBS - job_count, HYMT_MOST_JOB_BYTES, token, read_row,
-									&above_next[i], &more_ready);
-	if (job_count < HYMT_MOST_JOBS)
+	for (int i = 0; i < PRIORITIES && room() > 0 && !more_ready; i++)
+		(void) hymt_job_store_claim(store, i, above[i], room(), HYMT_MOST_JOB_BYTES, token, read_row, &above_next[i],
+									&more_ready);
+	if (room() > 0)
 		claim_due(store, token, due);
 }
 
@@ -360,6 +368,8 @@ drop_cancelled(const HymtJobStore *store)
 
 	if (count == 0)
 		return;
+	/* None is STORED yet in this turn. */
+	Assert(count <= HYMT_MOST_JOBS);
 	memcpy(asked, jobs, count * sizeof(HymtJob *));
 	hymt_job_store_look(store, asked, count, false, gone, locked);
 	for (int i = 0; i < count; i++)
@@ -574,8 +584,7 @@ hymt_jobs_committed(void)
 	memcpy(above, above_next, sizeof(above));
 	go_back_to(lowest);
 	forget_jobs(HYMT_JOB_STORED);
-	more = more && job_count < HYMT_MOST_JOBS;
-	return more || has_stage(HYMT_JOB_ANSWERED) || has_storable();
+	return (more && room() > 0) || has_stage(HYMT_JOB_ANSWERED) || has_storable();
 }
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */

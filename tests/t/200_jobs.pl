@@ -326,6 +326,13 @@ scenario 'while a snapshot is held' => sub {
 	finish($holder);
 };
 
+scenario 'an engine that answers everything at once' => sub {
+	use_model($node, 'mock-step 0 1000');
+	$node->safe_psql('postgres', "SELECT count(hymt_submit('quick ' || i, 'zh', 'en')) FROM generate_series(1, 3000) AS i");
+	ok(wait_until($node, "SELECT count(*) FROM hymt_job WHERE source LIKE 'quick %' AND state = 'done'", '3000'), 'all are made');
+	use_model($node, 'mock-plain');
+};
+
 scenario 'a role and the extension are dropped' => sub {
 	$node->safe_psql('postgres', 'CREATE ROLE leaver; GRANT EXECUTE ON FUNCTION hymt_submit(text, text, text, text, text, text, text, jsonb) TO leaver');
 	my $file = new_file();
