@@ -14,6 +14,7 @@
  * skipped, and a translation that does not begin with it is an error. So what was given is always the beginning of one
  * translation.
  */
+#include "progress.h"
 #include "session.h"
 
 #include "funcapi.h"
@@ -82,6 +83,7 @@ end_failed(Stream *stream)
 	if (stream->request != NULL)
 		hymt_request_release(stream->request);
 	stream->ended = true;
+	hymt_progress_failed();
 	return stream->on_error == HYMT_ON_ERROR_SOURCE && !stream->any ? stream->source : NULL;
 }
 
