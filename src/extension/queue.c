@@ -439,11 +439,10 @@ client_vanished(void)
  * Sleeps until something may have changed. The socket is watched too: unless client_connection_check_interval is set,
  * nobody else would notice before the answer is sent that there is no client any more.
  */
-static void
-sleep_on_latch(long timeout)
+void
+hymt_sleep(long timeout, uint32 wait_event)
 {
-	static uint32 event = 0;
-	int			wake_events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
+	int			wake_events = WL_LATCH_SET | (timeout >= 0 ? WL_TIMEOUT : 0) | WL_EXIT_ON_PM_DEATH;
 	pgsocket	socket = PGINVALID_SOCKET;
 	int			happened;
 
@@ -452,12 +451,20 @@ sleep_on_latch(long timeout)
 		wake_events |= WL_SOCKET_CLOSED;
 		socket = MyProcPort->sock;
 	}
-	happened = WaitLatchOrSocket(MyLatch, wake_events, socket, timeout, hymt_wait_event(&event, "HymtAnswer"));
+	happened = WaitLatchOrSocket(MyLatch, wake_events, socket, timeout, wait_event);
 	if (happened & WL_SOCKET_CLOSED)
 		client_vanished();
 	if (happened & WL_LATCH_SET)
 		ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
+}
+
+static void
+sleep_on_latch(long timeout)
+{
+	static uint32 event = 0;
+
+	hymt_sleep(timeout, hymt_wait_event(&event, "HymtAnswer"));
 }
 
 static void
@@ -492,6 +499,18 @@ is_too_long(Size length)
 	return length > HYMT_FRAME_MAX_BODY || hymt_text_cost(length) > length_limit();
 }
 
+bool
+hymt_request_fits(const HymtRequestSpec *spec)
+{
+	return !is_too_long(length_of(spec));
+}
+
+static Oid
+role_of(const HymtRequestSpec *spec)
+{
+	return OidIsValid(spec->role) ? spec->role : GetUserId();
+}
+
 void
 hymt_request_check_length(const HymtRequestSpec *spec)
 {
@@ -517,6 +536,7 @@ typedef struct Attempt
 	const HymtRequestSpec *spec;
 	uint64		hash;
 	bool		holds;			/* the caller holds a request already, or would rather do without than wait */
+	bool		entitled;		/* it holds none all the same */
 	bool		ahead;			/* of HYMT_CLASS_AHEAD */
 	Size		window;			/* gives a stream; else 0 */
 	HymtAdmission admission;
@@ -553,7 +573,7 @@ fill_slot(HymtSlot *slot, const HymtRequestSpec *spec)
 	slot->owner_procno = HYMT_MY_PROCNO;
 	slot->owner_pid = MyProcPid;
 	slot->database = MyDatabaseId;
-	slot->role = GetUserId();
+	slot->role = role_of(spec);
 	strlcpy(slot->source_lang, spec->source_lang, HYMT_LANG_MAX);
 	strlcpy(slot->target_lang, spec->target_lang, HYMT_LANG_MAX);
 	slot->max_new_tokens = spec->max_new_tokens;
@@ -617,8 +637,8 @@ reserve(HymtRequestHandle *request, Attempt *attempt)
 	leader = find_leader(attempt);
 	if (leader != NULL)
 		bytes = 0;
-	role = hymt_role_find(GetUserId());
-	attempt->admission = hymt_policy_admit(role, class, bytes, attempt->holds, ahead_held);
+	role = hymt_role_find(role_of(attempt->spec));
+	attempt->admission = hymt_policy_admit(role, class, bytes, attempt->holds && !attempt->entitled, ahead_held);
 	attempt->freed = &hymt_shared->slot_freed[Min(class, HYMT_CLASS_BULK)];
 	if (attempt->admission == HYMT_ADMITTED)
 		occupy(request, attempt, role, bytes, leader);
@@ -743,10 +763,10 @@ hymt_request_submit(const HymtRequestSpec *spec)
 }
 
 HymtRequestHandle *
-hymt_request_try_submit(const HymtRequestSpec *spec)
+hymt_request_offer(const HymtRequestSpec *spec, bool holds)
 {
 	HymtRequestHandle *request;
-	Attempt		attempt = {.spec = spec, .holds = true};
+	Attempt		attempt = {.spec = spec, .holds = true, .entitled = !holds};
 
 	hymt_check_preloaded();
 	hymt_request_check_length(spec);
@@ -756,6 +776,12 @@ hymt_request_try_submit(const HymtRequestSpec *spec)
 		return request;
 	hymt_request_release(request);
 	return NULL;
+}
+
+HymtRequestHandle *
+hymt_request_try_submit(const HymtRequestSpec *spec)
+{
+	return hymt_request_offer(spec, true);
 }
 
 static bool
@@ -885,6 +911,7 @@ take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
 	outcome->input_tokens = slot->input_tokens;
 	outcome->output_tokens = slot->output_tokens;
 	memcpy(outcome->model, slot->model, HYMT_NAME_MAX);
+	memcpy(outcome->fingerprint, slot->fingerprint, sizeof(outcome->fingerprint));
 	outcome->text = palloc_extended(slot->result_length + 1, MCXT_ALLOC_HUGE);
 	outcome->text_length = slot->result_length;
 	if (DsaPointerIsValid(slot->result))
@@ -901,6 +928,23 @@ hymt_request_is_answered(const HymtRequestHandle *request)
 	answered = is_answered(request);
 	LWLockRelease(hymt_shared->lock);
 	return answered;
+}
+
+int
+hymt_requests_answered(HymtRequestHandle *const *handles, int count, bool *answered)
+{
+	int			total = 0;
+
+	if (count == 0)
+		return 0;
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	for (int i = 0; i < count; i++)
+	{
+		answered[i] = is_answered(handles[i]);
+		total += answered[i];
+	}
+	LWLockRelease(hymt_shared->lock);
+	return total;
 }
 
 /* Failures that are the service's, not this text's: no other text would fare better. */
