@@ -39,6 +39,7 @@
 static Size written = SIZE_MAX / 2; /* since sizes were looked at; a new process looks at once */
 static int64 rows_left = 0;		/* to be deleted, because there are too many */
 static TimestampTz deleted_up_to = DT_NOBEGIN;	/* what is older was deleted by this process */
+static bool under_way = false;	/* or, at the beginning: it failed */
 
 void
 hymt_cache_evict_soon(Size bytes)
@@ -220,17 +221,23 @@ hymt_cache_evict(const HymtWorkplace *place, TimestampTz *due)
 	HymtAsOwner former;
 	bool		more;
 
+	/* What was not done may have been counted. */
+	if (under_way)
+		written = SIZE_MAX / 2;
+	under_way = false;
 	if (hymt_cache_oldest() == 0 && rows_left == 0 && !is_time_to_look())
 		return false;
 	/* Whoever has the table for himself keeps it as it is. */
 	if (!hymt_cache_table_lock(&table, RowExclusiveLock))
 		return false;
 	(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE, GUC_ACTION_LOCAL, true, 0, false);
+	under_way = true;
 	if (SPI_connect() != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect failed");
 	hymt_as_owner_begin(table.table, &former);
 	more = delete_some(table.table);
 	hymt_as_owner_end(&former);
 	SPI_finish();
+	under_way = false;
 	return more;
 }

@@ -223,7 +223,7 @@ turn(TimestampTz *due)
 
 /* --- coming and going --------------------------------------------------------------------------------------------- */
 
-/* Under the lock, by this process's end. */
+/* By an error, a signal or because it has nothing to do. */
 static void
 worker_exits(int code, Datum argument)
 {

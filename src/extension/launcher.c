@@ -51,7 +51,7 @@ add_to_be_probed(Oid database)
 {
 	MemoryContext caller = MemoryContextSwitchTo(TopMemoryContext);
 
-	to_be_probed = list_append_unique_oid(to_be_probed, database);
+	to_be_probed = lappend_oid(to_be_probed, database);
 	MemoryContextSwitchTo(caller);
 }
 
@@ -149,6 +149,18 @@ is_open(Oid database)
 
 /* --- workers ------------------------------------------------------------------------------------------------------ */
 
+/* There will be no worker after all. Under the lock, exclusively. */
+static HymtDatabase *
+take_back(int number)
+{
+	HymtDatabases *databases = &hymt_shared->databases;
+	HymtDatabase *entry = &databases->entry[number];
+
+	entry->starting = false;
+	databases->running--;
+	return entry;
+}
+
 /* Workers that the postmaster gave up before they came so far as to say so themselves. */
 static void
 find_stillborn(TimestampTz now)
@@ -158,21 +170,15 @@ find_stillborn(TimestampTz now)
 
 	for (int i = 0; i < HYMT_MAX_DATABASES; i++)
 	{
-		HymtDatabase *entry = &databases->entry[i];
-
 		if (handles[i] == NULL || GetBackgroundWorkerPid(handles[i], &pid) != BGWH_STOPPED)
 			continue;
 		pfree(handles[i]);
 		handles[i] = NULL;
 		LWLockAcquire(databases->lock, LW_EXCLUSIVE);
-		if (entry->starting)
-		{
-			entry->starting = false;
-			databases->running--;
-			hymt_database_failed(entry, now);
-			ConditionVariableBroadcast(&databases->left);
-		}
+		if (databases->entry[i].starting)
+			hymt_database_failed(take_back(i), now);
 		LWLockRelease(databases->lock);
+		ConditionVariableBroadcast(&databases->left);
 	}
 }
 
@@ -281,18 +287,6 @@ register_worker(int number)
 	return registered;
 }
 
-/* There will be no worker after all. Under the lock, exclusively. */
-static HymtDatabase *
-take_back(int number)
-{
-	HymtDatabases *databases = &hymt_shared->databases;
-	HymtDatabase *entry = &databases->entry[number];
-
-	entry->starting = false;
-	databases->running--;
-	return entry;
-}
-
 /* All of max_worker_processes are taken. */
 static void
 put_off(int number, TimestampTz now)
@@ -392,17 +386,31 @@ take_all_wanted(void)
 	return wanted;
 }
 
-/* One after the other. */
+/* False when the table of databases is full. */
+static bool
+probe(Oid database)
+{
+	HymtDatabases *databases = &hymt_shared->databases;
+	HymtDatabase *entry;
+
+	LWLockAcquire(databases->lock, LW_EXCLUSIVE);
+	entry = hymt_database_find(database, true);
+	if (entry != NULL)
+		entry->wanted = true;
+	LWLockRelease(databases->lock);
+	return entry != NULL;
+}
+
+/* One after the other. When there is no room, a worker that leaves makes some, and wakes this process. */
 static void
 probe_next(void)
 {
 	if (to_be_probed == NIL && take_all_wanted())
 		list_databases();
-	while (to_be_probed != NIL && !is_being_probed())
+	while (to_be_probed != NIL && !is_being_probed() && probe(linitial_oid(to_be_probed)))
 	{
 		probed = linitial_oid(to_be_probed);
 		to_be_probed = list_delete_first(to_be_probed);
-		hymt_database_wake(probed);
 	}
 }
 

@@ -86,6 +86,7 @@ sub create_database
 scenario 'with work it comes, without it goes' => sub {
 	ok(wait_until($node, workers(), '0'), 'none is there');
 	is_written('postgres', 'work', 'what was translated is in the table');
+	wait_in('postgres', "SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'hymt_cache'", '1', 'autovacuum hears of it');
 	ok(wait_until($node, workers(), '0'), 'it has gone');
 
 	# Nothing polls: a process that sleeps without a timeout is not scheduled.

@@ -9,7 +9,8 @@ use Test::More;
 use Time::HiRes qw(sleep time);
 
 # Without the first level, so that each answer that was not asked for comes from the table.
-my $conf = "hymt.cache = on\nhymt.cache_memory = 0\nhymt.max_database_workers = 4\nmax_worker_processes = 16\n";
+my $conf = "hymt.cache = on\nhymt.cache_memory = 0\nhymt.max_database_workers = 4\nmax_worker_processes = 16\n"
+  . "max_prepared_transactions = 1\n";
 my $node = hymt_node('main', conf => $conf, init => [ allows_streaming => 'logical' ]);
 
 sub node_query
@@ -308,6 +309,8 @@ END
 		is(($node->psql('clear', "\\set VERBOSITY sqlstate\nSELECT hymt_cache_clear($bad)"))[2], 'psql:<stdin>:2: ERROR:  22023', "$bad is no language");
 	}
 	is(($node->psql('clear', "\\set VERBOSITY sqlstate\nBEGIN READ ONLY; SELECT hymt_cache_clear()"))[2], 'psql:<stdin>:2: ERROR:  25006', 'it is no reading');
+	is(($node->psql('clear', "\\set VERBOSITY sqlstate\nBEGIN; SELECT hymt_cache_clear(); PREPARE TRANSACTION 'c'"))[2],
+		'psql:<stdin>:2: ERROR:  0A000', 'nor can it be prepared');
 
 	# The first level and what is on its way are forgotten with it, at commit.
 	$node->append_conf('postgresql.conf', 'hymt.cache_memory = 1MB');
