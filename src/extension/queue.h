@@ -258,7 +258,7 @@ extern HymtShared *hymt_shared; /* NULL when hymt is not preloaded */
 extern void hymt_shmem_init_hooks(void);	/* from _PG_init, while preloading */
 extern dsa_area *hymt_area(void);	/* attached once per process */
 
-/* --- sessions (queue.c) ----------------------------------------------------------------------------------------- */
+/* --- sessions (queue.c, queue_wait.c) --------------------------------------------------------------------------- */
 
 /*
  * A request of this session that occupies a slot. Belongs to the ResourceOwner that was current at submission, which

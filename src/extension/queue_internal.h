@@ -1,5 +1,6 @@
 /*
- * queue_internal.h: the moves of slots between lists, shared by the two sides of the queue (queue.c, queue_worker.c).
+ * queue_internal.h: the moves of slots between lists, shared by the two sides of the queue: that of sessions (queue.c,
+ * queue_wait.c) and that of workers (queue_worker.c).
  *
  *      queue_slots.c       free list, occupied slots and what they are charged, texts
  *      queue_policy.c      who may occupy a slot, who is served next
