@@ -6,6 +6,8 @@
  * stack while a portal is idle, and none is needed. FATAL exits are covered by a before_shmem_exit callback.
  *
  * A process that holds no slot waits for one; one that holds a slot takes another only when it is to be had at once.
+ *
+ * The slot of a request that was made ahead may be another one's by now: its generation tells.
  */
 #include "hymt.h"
 #include "progress.h"
@@ -152,6 +154,70 @@ new_request(void)
 	return request;
 }
 
+/* --- requests that were made ahead -------------------------------------------------------------------------------- */
+
+/* Often enough for a statement at work, see queue_lapse.c; microseconds. */
+#define LOOK_AFTER_EVERY (250 * 1000)
+/* So many are looked after under one hold of the lock. */
+#define LOOK_AFTER_BATCH 64
+
+static void
+look_after(HymtRequestHandle *request, TimestampTz now)
+{
+	if (request->slot->generation != request->generation)
+		request->lapsed = true;
+	else if (request->owner == CurrentResourceOwner)
+		hymt_rest_look_after(request->slot, now);
+}
+
+static void
+release_lapsed(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &requests)
+	{
+		HymtRequestHandle *request = dlist_container(HymtRequestHandle, node, iter.cur);
+
+		if (request->lapsed)
+			hymt_request_release(request);
+	}
+}
+
+void
+hymt_requests_look_after(void)
+{
+	static ResourceOwner owner = NULL;
+	static TimestampTz looked_at = 0;
+	TimestampTz now;
+	dlist_iter	iter;
+	int			count = 0;
+
+	if (ahead_held == 0)
+		return;
+	now = GetCurrentTimestamp();
+	if (CurrentResourceOwner == owner && now >= looked_at && now - looked_at < LOOK_AFTER_EVERY)
+		return;
+	owner = CurrentResourceOwner;
+	looked_at = now;
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	dlist_foreach(iter, &requests)
+	{
+		HymtRequestHandle *request = dlist_container(HymtRequestHandle, node, iter.cur);
+
+		if (request->place == NULL)
+			continue;
+		if (++count % LOOK_AFTER_BATCH == 0)
+		{
+			LWLockRelease(hymt_shared->lock);
+			LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+		}
+		look_after(request, now);
+	}
+	LWLockRelease(hymt_shared->lock);
+	release_lapsed();
+}
+
 /* --- submitting --------------------------------------------------------------------------------------------------- */
 
 static Size
@@ -199,12 +265,22 @@ typedef struct Attempt
 	uint64		hash;
 	bool		holds;			/* the caller holds a request already, or would rather do without than wait */
 	bool		ahead;			/* of HYMT_CLASS_AHEAD */
+	TimestampTz now;			/* with `ahead` */
 	Size		window;			/* gives a stream; else 0 */
 	HymtAdmission admission;
 	ConditionVariable *freed;	/* when not admitted: to wait on before the next attempt */
 	bool		alone;			/* nobody else uses queue memory */
-	HymtService		service;
+	HymtService service;
 } Attempt;
+
+/* Slots that were taken from others under one hold of the lock, to make room. */
+#define MOST_TAKEN 16
+typedef struct Taken
+{
+	int			count;
+	HymtTexts	texts[MOST_TAKEN];
+	int			charged_role[MOST_TAKEN];
+} Taken;
 
 static HymtClass
 class_of(const Attempt *attempt)
@@ -277,6 +353,46 @@ occupy(HymtRequestHandle *request, const Attempt *attempt, int role, Size bytes,
 	}
 }
 
+/* Under the lock. Where room is made by what lapses: the next one, which may be of the own role only. */
+static bool
+take_next(const Attempt *attempt, int role, Taken *taken)
+{
+	bool		of_role = attempt->admission == HYMT_ROLE_FULL;
+
+	if (!attempt->ahead || (attempt->admission != HYMT_ROOM_IS_LAPSING && !of_role) || taken->count == MOST_TAKEN ||
+		!hymt_lapse_first(of_role ? role : -1, &taken->texts[taken->count], &taken->charged_role[taken->count]))
+		return false;
+	taken->count++;
+	return true;
+}
+
+/* Under the lock: sets the admission. Returns the role's entry, or -1. */
+static int
+admit(Attempt *attempt, Size bytes, Taken *taken)
+{
+	int			role;
+
+	if (attempt->ahead)
+		hymt_lapse_look(attempt->now);
+	do
+	{
+		/* Anew, as an entry without slots may have gone with the one that was taken. */
+		role = hymt_role_find(GetUserId());
+		attempt->admission = hymt_policy_admit(role, class_of(attempt), bytes, attempt->holds, ahead_held);
+	} while (take_next(attempt, role, taken));
+	return role;
+}
+
+static void
+free_taken(const Taken *taken)
+{
+	for (int i = 0; i < taken->count; i++)
+	{
+		hymt_texts_free(&taken->texts[i]);
+		hymt_signal_slot_freed(taken->charged_role[i]);
+	}
+}
+
 /*
  * A slot and queue memory for the text, or neither. A request that equals one that is outstanding needs no memory, and
  * follows it at once.
@@ -286,6 +402,7 @@ reserve(HymtRequestHandle *request, Attempt *attempt)
 {
 	HymtClass	class = class_of(attempt);
 	Size		bytes = cost_of(attempt);
+	Taken		taken = {.count = 0};
 	HymtSlot   *leader;
 	bool		waits;
 	int			role;
@@ -298,8 +415,7 @@ reserve(HymtRequestHandle *request, Attempt *attempt)
 	leader = find_leader(attempt);
 	if (leader != NULL)
 		bytes = 0;
-	role = hymt_role_find(GetUserId());
-	attempt->admission = hymt_policy_admit(role, class, bytes, attempt->holds, ahead_held);
+	role = admit(attempt, bytes, &taken);
 	attempt->freed = &hymt_shared->slot_freed[Min(class, HYMT_CLASS_BULK)];
 	if (attempt->admission == HYMT_ADMITTED)
 		occupy(request, attempt, role, bytes, leader);
@@ -312,6 +428,7 @@ reserve(HymtRequestHandle *request, Attempt *attempt)
 		hymt_role_settle(role);
 	hymt_look_at_devices(&attempt->service);
 	LWLockRelease(hymt_shared->lock);
+	free_taken(&taken);
 }
 
 /* Copies the text into the area. False when there is no run of pages that long: others' texts lie in between. */
@@ -382,7 +499,9 @@ enqueue(HymtRequestHandle *request, const Attempt *attempt)
 static bool
 try_submit(HymtRequestHandle *request, Attempt *attempt)
 {
-	reserve(request, attempt);
+	do
+		reserve(request, attempt);
+	while (attempt->admission == HYMT_ROOM_IS_LAPSING);
 	if (attempt->admission != HYMT_ADMITTED)
 		return false;
 	if (request->slot->state == HYMT_SLOT_FILLING)
@@ -400,7 +519,7 @@ hymt_request_submit(const HymtRequestSpec *spec)
 {
 	HymtRequestHandle *request;
 	Attempt		attempt = {.spec = spec};
-	HymtPatience	patience = {.requests = &request, .count = 1};
+	HymtPatience patience = {.requests = &request, .count = 1};
 
 	hymt_check_preloaded();
 	hymt_request_check_length(spec);
@@ -413,6 +532,7 @@ hymt_request_submit(const HymtRequestSpec *spec)
 	while (!try_submit(request, &attempt))
 	{
 		hymt_progress_tick();
+		hymt_requests_look_after();
 		hymt_check_service(&attempt.service, &patience);
 		hymt_check_queue_timeout(&patience);
 		hymt_sleep_on_slot_freed(attempt.freed, hymt_next_look(request, false));
@@ -447,8 +567,10 @@ submit_to_place(const HymtRequestSpec *spec, Size window, HymtRequestHandle **pl
 
 	if (is_too_long(length_of(spec) + window))
 		return false;
+	hymt_requests_look_after();
 	attempt.hash = hymt_flight_hash(spec);
 	request = new_request();
+	attempt.now = request->submitted;
 	if (!try_submit(request, &attempt))
 	{
 		hymt_request_release(request);

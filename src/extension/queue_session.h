@@ -19,6 +19,7 @@ struct HymtRequestHandle
 	int			waiting_role;	/* entry in which it is counted as waiting; -1: none */
 	bool		counted;		/* as a request, for hymt_stat */
 	HymtRequestHandle **place;	/* of one that is read ahead or gives a stream: becomes NULL with its release; else NULL */
+	bool		lapsed;			/* has lost its slot; is about to be released */
 	HymtStatFailure failure;	/* that its session raises; else CANCELLED, which is how it ends unless answered */
 };
 

@@ -303,6 +303,13 @@ is_begun(const HymtRequestHandle *request)
 	return leader->state != HYMT_SLOT_QUEUED || leader->begun != 0;
 }
 
+/* Under the lock. */
+static bool
+has_lapsed(const HymtRequestHandle *request)
+{
+	return request->slot->generation != request->generation;
+}
+
 /* Under the lock. The answer to one that follows counts from when it reaches its own slot. */
 static bool
 is_answered(const HymtRequestHandle *request)
@@ -326,6 +333,7 @@ look_at_requests(HymtRequestHandle *const *handles, int count, bool *begun, Hymt
 	int			answered = -1;
 
 	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	Assert(!has_lapsed(handles[0]));	/* nobody waits for what he does not keep */
 	*begun = is_begun(handles[0]);
 	for (int i = 0; i < Min(count, HYMT_WAIT_ANY_LOOKS) && answered < 0; i++)
 	{
@@ -341,7 +349,7 @@ look_at_requests(HymtRequestHandle *const *handles, int count, bool *begun, Hymt
 static int
 wait_any(HymtRequestHandle *const *handles, int count, HymtService *service)
 {
-	HymtPatience	patience = {handles, count, handles[0]->submitted, 0, false};
+	HymtPatience patience = {handles, count, handles[0]->submitted, 0, false};
 
 	for (;;)
 	{
@@ -351,6 +359,7 @@ wait_any(HymtRequestHandle *const *handles, int count, HymtService *service)
 		hymt_progress_tick();
 		if (answered >= 0)
 			return answered;
+		hymt_requests_look_after();
 		hymt_check_service(service, &patience);
 		if (!begun)
 			hymt_check_queue_timeout(&patience);
@@ -361,12 +370,15 @@ wait_any(HymtRequestHandle *const *handles, int count, HymtService *service)
 int
 hymt_request_wait_any(HymtRequestHandle *const *handles, int count)
 {
-	HymtService		service;
+	HymtService service;
 
 	return wait_any(handles, count, &service);
 }
 
-/* The slot is DONE or FAILED; its answer, which may be its leader's, does not change while this request uses it. */
+/*
+ * The slot is DONE or FAILED, and kept where it might be taken away; its answer, which may be its leader's, does not change
+ * while this request uses it.
+ */
 static void
 take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
 {
@@ -398,7 +410,7 @@ hymt_request_is_answered(const HymtRequestHandle *request)
 	bool		answered;
 
 	LWLockAcquire(hymt_shared->lock, LW_SHARED);
-	answered = is_answered(request);
+	answered = has_lapsed(request) || is_answered(request);
 	LWLockRelease(hymt_shared->lock);
 	return answered;
 }
@@ -432,7 +444,7 @@ raise_service_failure(const HymtOutcome *outcome, TimestampTz next_attempt_at)
 void
 hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome)
 {
-	HymtService		service;
+	HymtService service;
 
 	(void) wait_any(&request, 1, &service);
 	take_outcome(request, outcome);
@@ -443,7 +455,7 @@ hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome)
 bool
 hymt_request_wait_piece(HymtRequestHandle *request, StringInfo piece, int *attempt)
 {
-	HymtService		service;
+	HymtService service;
 	Size		length = 0;
 
 	/* As in hymt_request_collect(). */
@@ -480,21 +492,38 @@ is_of_text(const HymtOutcome *outcome)
 	}
 }
 
-bool
+/* False when it is too late. */
+static bool
+keep(HymtRequestHandle *request, bool bulk)
+{
+	bool		lapsed;
+
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	lapsed = has_lapsed(request);
+	if (!lapsed)
+	{
+		hymt_rest_keep(request->slot);
+		if (!bulk)
+			hymt_flight_hasten(request->slot);
+	}
+	LWLockRelease(hymt_shared->lock);
+	return !lapsed;
+}
+
+HymtCollected
 hymt_request_collect(HymtRequestHandle *request, bool bulk, HymtOutcome *outcome)
 {
-	HymtService		service;
+	HymtService service;
 
+	if (!keep(request, bulk))
+	{
+		hymt_request_release(request);
+		return HYMT_LAPSED;
+	}
 	/* hymt.queue_timeout limits how long a session waits, not for how long it did other things meanwhile. */
 	request->submitted = GetCurrentTimestamp();
-	if (!bulk)
-	{
-		LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
-		hymt_flight_hasten(request->slot);
-		LWLockRelease(hymt_shared->lock);
-	}
 	(void) wait_any(&request, 1, &service);
 	take_outcome(request, outcome);
 	hymt_request_release(request);
-	return is_of_text(outcome);
+	return is_of_text(outcome) ? HYMT_COLLECTED : HYMT_COLLECTED_FAILURE;
 }
