@@ -5,7 +5,7 @@
  *
  *                  submit                     claim                      answer
  *   FREE -> FILLING ------> QUEUED ----------------------> CLAIMED ------------------> DONE | FAILED -> FREE
- *        |    |                |   <-- engine died: retry --   |  all left                      all took it
+ *        |    |                |   <-- engine died: retry --   |  all left                      all took it, or lapsed
  *        |    |  owner left    |  all left                     v
  *        |    +--> FREE        +--> FREE                   ABANDONED ---> FREE (by the worker, at once)
  *        |

@@ -2,8 +2,9 @@
  * queue_lapse.c: answers that were read ahead and are left lying: whose slot others may have.
  *
  * Runs in backends and workers, with the queue lock held exclusively; moves integers only. Owns two lists. In `resting` are
- * answers of HYMT_CLASS_AHEAD that nobody but their owner uses, in the order in which he last looked after them. Those that
- * he has left alone for a while move on to `lapsing`, where a session that needs room takes the first one.
+ * answers of HYMT_CLASS_AHEAD that nobody but their owner uses, in the order in which he last looked after them, or in which
+ * the last other user left. Those that he has left alone for a while move on to `lapsing`, where a session that needs
+ * room takes the first one.
  *
  * An owner who comes back finds another generation in the slot, and asks anew. While he takes an answer it is kept: in
  * neither list. An answer that others share is in neither list, too: it comes there when they have left. A follower
