@@ -40,6 +40,13 @@ SELECT attname, format_type(atttypid, atttypmod) AS type FROM pg_attribute
 WHERE attrelid = 'hymt_translation'::regclass AND attnum > 0 ORDER BY attnum;
 SELECT attname, format_type(atttypid, atttypmod) AS type FROM pg_attribute
 WHERE attrelid = 'hymt_status'::regclass AND attnum > 0 ORDER BY attnum;
+SELECT attname, format_type(atttypid, atttypmod) AS type, attnotnull FROM pg_attribute
+WHERE attrelid = 'hymt_cache'::regclass AND attnum > 0 ORDER BY attnum;
+SELECT c.relreplident, c.reloptions, t.reloptions AS toast FROM pg_class c JOIN pg_class t ON t.oid = c.reltoastrelid
+WHERE c.oid = 'hymt_cache'::regclass;
+SELECT pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'hymt_cache'::regclass ORDER BY 1;
+-- What is part of a dump: what people have set, and no cache or job.
+SELECT extconfig::regclass[] FROM pg_extension WHERE extname = 'hymt';
 
 -- In a schema of its own, with an empty search_path, and again in the same session.
 DROP EXTENSION hymt;
@@ -61,6 +68,8 @@ SET ROLE regress_hymt_nobody;
 SELECT hymt_translate('42', 'en', 'zh');
 SELECT * FROM hymt_status;
 SELECT * FROM hymt_health();
+SELECT * FROM hymt_cache;
+SELECT hymt_cache_clear();
 SHOW hymt.model;
 SHOW hymt.engine;
 SET hymt.model = '/etc';

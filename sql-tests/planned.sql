@@ -4,15 +4,9 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS hymt;
 \set VERBOSITY sqlstate
 
-SELECT hymt_submit('a', 'zh', 'en');
-SELECT hymt_result(1);
-SELECT hymt_wait(1);
-SELECT hymt_wait(1, '1 second');
-SELECT hymt_cancel(1);
 CALL hymt_translate_table('pg_class', 'relname', 'relname', 'zh', 'en');
 SELECT hymt_manage_column('pg_class', 'relname', 'relname', 'zh', 'en');
 SELECT hymt_unmanage_column('pg_class', 'relname');
 SELECT hymt_detect_language('a');
-SELECT hymt_set_translation('a', 'zh', 'en', 'b');
 \set VERBOSITY default
 SELECT hymt_detect_language('a');

@@ -2,6 +2,8 @@
 -- The model may still be loading when the first test begins: a NOTICE about it is no difference.
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS hymt;
+-- What is in the cache is not asked for.
+SET hymt.cache = off;
 
 SELECT attname, format_type(atttypid, atttypmod) AS type FROM pg_attribute
 WHERE attrelid = 'hymt_stat_progress'::regclass AND attnum > 0 ORDER BY attnum;

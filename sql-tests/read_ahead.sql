@@ -1,6 +1,8 @@
 -- Reading ahead: where the plans have the node, and that results are the same.
 -- The model may still be loading when the first test begins: a NOTICE about it is no difference.
 SET client_min_messages = warning;
+-- What is tested here is not the cache: each text is to come from the engine.
+SET hymt.cache = off;
 CREATE EXTENSION IF NOT EXISTS hymt;
 SET hymt.read_ahead = on;
 SET max_parallel_workers_per_gather = 0;

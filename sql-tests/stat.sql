@@ -1,6 +1,8 @@
 -- hymt_stat, hymt_stat_activity and hymt_stat_reset(): columns, privileges, and what does not change from run to run.
 -- The model may still be loading when the first test begins: a NOTICE about it is no difference.
 SET client_min_messages = warning;
+-- What is tested here is not the cache: each text is to come from the engine.
+SET hymt.cache = off;
 CREATE EXTENSION IF NOT EXISTS hymt;
 
 SELECT attrelid::regclass AS view, attname, format_type(atttypid, atttypmod) AS type FROM pg_attribute

@@ -2,6 +2,8 @@
 -- model's card names (models/demo/reference.jsonl).
 -- The model may still be loading when the first test begins: a NOTICE about it is no difference.
 SET client_min_messages = warning;
+-- What is tested here is not the cache: each text is to come from the engine.
+SET hymt.cache = off;
 CREATE EXTENSION IF NOT EXISTS hymt;
 \pset null '(null)'
 

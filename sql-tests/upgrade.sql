@@ -5,16 +5,31 @@ SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS hymt;
 SELECT current_database() AS fresh \gset
 
--- One line of everything about each object of the extension: definition with labels and cost, C symbol, columns,
--- privileges, initial privileges (with which pg_dump compares), comment.
+-- One line of everything about each object of the extension: definition with labels and cost, C symbol, columns with
+-- defaults, indexes, constraints, policies, triggers, whether its rows are dumped, privileges, initial privileges (with which pg_dump compares), comment.
 SELECT $query$
 SELECT string_agg(line, E'\n' ORDER BY line COLLATE "C") AS listing
 FROM (SELECT replace(concat_ws(' | ',
 		pg_describe_object(d.classid, d.objid, 0),
 		CASE WHEN p.oid IS NOT NULL THEN pg_get_functiondef(p.oid) END,
 		CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
-		(SELECT string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum)
+		CASE WHEN c.relkind = 'r' THEN concat_ws(' ', c.relreplident, c.reloptions, toast.reloptions,
+			(SELECT string_agg(pg_get_indexdef(indexrelid) || indisreplident, ', ' ORDER BY indexrelid::regclass::text)
+				FROM pg_index WHERE indrelid = c.oid)) END,
+		(SELECT string_agg(concat_ws(' ', attname, format_type(atttypid, atttypmod),
+				CASE WHEN attnotnull THEN 'not null' END), ', ' ORDER BY attnum)
 			FROM pg_attribute WHERE attrelid = coalesce(c.oid, t.typrelid) AND attnum > 0),
+		(SELECT string_agg(concat_ws(' ', attname, 'not null ' || nullif(attnotnull, false), attcollation::regcollation,
+				pg_get_expr(adbin, adrelid)), ', ' ORDER BY attnum)
+			FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+			WHERE attrelid = c.oid AND attnum > 0),
+		(SELECT string_agg(pg_get_indexdef(indexrelid), ', ' ORDER BY indexrelid::regclass::text) FROM pg_index
+			WHERE indrelid = c.oid),
+		(SELECT string_agg(pg_get_constraintdef(k.oid), ', ' ORDER BY conname) FROM pg_constraint AS k WHERE conrelid = c.oid),
+		(SELECT string_agg(concat_ws(' ', polname, polcmd, polroles, pg_get_expr(polqual, polrelid)), ', ' ORDER BY polname)
+			FROM pg_policy WHERE polrelid = c.oid AND c.relrowsecurity),
+		(SELECT string_agg(pg_get_triggerdef(g.oid) || tgenabled::text, ', ' ORDER BY tgname) FROM pg_trigger AS g WHERE tgrelid = c.oid),
+		'dumped where ' || e.extcondition[array_position(e.extconfig, c.oid)],
 		'privileges ' || (SELECT string_agg(a::text, ',' ORDER BY a::text)
 			FROM unnest(coalesce(p.proacl, c.relacl, t.typacl)) AS a),
 		'initial ' || (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(i.initprivs) AS a),
@@ -23,6 +38,7 @@ FROM (SELECT replace(concat_ws(' | ',
 	JOIN pg_extension e ON e.oid = d.refobjid AND d.refclassid = 'pg_extension'::regclass AND e.extname = 'hymt'
 	LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
 	LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
+	LEFT JOIN pg_class toast ON toast.oid = c.reltoastrelid AND toast.oid <> 0
 	LEFT JOIN pg_type t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid
 	LEFT JOIN pg_init_privs i ON i.classoid = d.classid AND i.objoid = d.objid
 	WHERE d.deptype = 'e') AS lines

@@ -1,6 +1,8 @@
 -- A wait can be ended, and leaves nothing behind. The time limits are far from what the work needs, on either side.
 -- The model may still be loading when the first test begins: a NOTICE about it is no difference.
 SET client_min_messages = warning;
+-- What is tested here is not the cache: each text is to come from the engine.
+SET hymt.cache = off;
 CREATE EXTENSION IF NOT EXISTS hymt;
 \set VERBOSITY sqlstate
 

@@ -45,7 +45,7 @@ COMMENT ON FUNCTION @extschema@.hymt_translate(text[], text, text, text, text, t
 CREATE TYPE @extschema@.hymt_translation AS (
 	translation text,
 	source_lang text,
-	status text,				-- translated, unchanged, failed
+	status text,				-- translated, unchanged, failed, human
 	failed_checks text[],
 	finish_reason text,			-- stop, length, loop; null when the model was not asked
 	cached boolean,
@@ -150,6 +150,65 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.hymt_cancel(bigint) IS
 'give up a job';
 
+-- Jobs. Written by functions and the database worker only; a row is its owner's to see. Rows are not dumped, and not taken
+-- from another server by logical replication: a job is made by the server that it was submitted to. Partial indexes have
+-- what the worker looks for, so that jobs that have ended are not in its way.
+
+CREATE TABLE @extschema@.hymt_job (
+	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	owner regrole NOT NULL,
+	state text NOT NULL DEFAULT 'queued'
+		CHECK (state IN ('queued', 'running', 'done', 'failed', 'dead', 'cancelled')),
+	priority smallint NOT NULL DEFAULT 0,
+	source_lang text NOT NULL,
+	target_lang text NOT NULL,
+	context text,
+	on_error text NOT NULL,
+	options jsonb,
+	source text,
+	translation text,
+	rel regclass,				-- a column of this table is to be filled, of the row with this key
+	trigger name,
+	key_columns smallint[],
+	key text[],
+	former text,
+	attempts int NOT NULL DEFAULT 0,
+	token bigint,
+	lease_until timestamptz,
+	next_attempt timestamptz,
+	sqlstate text,
+	message text,
+	submitted timestamptz NOT NULL DEFAULT clock_timestamp(),
+	started timestamptz,
+	finished timestamptz
+) WITH (
+	vacuum_truncate = off,
+	toast.vacuum_truncate = off,
+	autovacuum_vacuum_threshold = 1000,
+	autovacuum_vacuum_scale_factor = 0.05
+);
+CREATE INDEX hymt_job_ready ON @extschema@.hymt_job (priority, id) WHERE state = 'queued' AND next_attempt IS NULL;
+CREATE INDEX hymt_job_retry ON @extschema@.hymt_job (next_attempt) WHERE state = 'queued' AND next_attempt IS NOT NULL;
+CREATE INDEX hymt_job_lease ON @extschema@.hymt_job (lease_until) WHERE state = 'running';
+CREATE INDEX hymt_job_finished ON @extschema@.hymt_job (finished) WHERE finished IS NOT NULL;
+ALTER TABLE @extschema@.hymt_job ENABLE ROW LEVEL SECURITY;
+CREATE POLICY hymt_job_owner ON @extschema@.hymt_job FOR SELECT
+	USING (owner = pg_catalog.quote_ident(CURRENT_USER)::pg_catalog.regrole);
+
+COMMENT ON TABLE @extschema@.hymt_job IS
+'jobs of the current user: translations that were asked for by hymt_submit()';
+
+CREATE FUNCTION @extschema@.hymt_job_stays() RETURNS trigger
+AS 'MODULE_PATHNAME', 'hymt_job_stays'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.hymt_job_stays() IS
+'trigger that keeps out jobs of other servers';
+
+CREATE TRIGGER hymt_job_stays BEFORE INSERT OR UPDATE OR DELETE ON @extschema@.hymt_job
+	FOR EACH ROW EXECUTE FUNCTION @extschema@.hymt_job_stays();
+ALTER TABLE @extschema@.hymt_job ENABLE REPLICA TRIGGER hymt_job_stays;
+
 -- Columns.
 
 CREATE FUNCTION @extschema@.hymt_translate_trigger() RETURNS trigger
@@ -157,7 +216,7 @@ AS 'MODULE_PATHNAME', 'hymt_translate_trigger'
 LANGUAGE C;
 
 COMMENT ON FUNCTION @extschema@.hymt_translate_trigger() IS
-'trigger (column, target column, source language, target language, on_error) that keeps a column translated';
+'trigger (column, target column, source language, target language, on_error, async) that keeps a column translated';
 
 CREATE PROCEDURE @extschema@.hymt_translate_table(
 	rel regclass,
@@ -197,6 +256,55 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.hymt_unmanage_column(regclass, name) IS
 'stop keeping a column translated';
 
+-- Translations by people. There may be several for one text, of which the newest counts: a unique index would stop
+-- logical replication between databases that both have one. The index has no function of hymt's, so that it is as good
+-- with any version of the library; its hash is that of the bytes in the encoding of the database.
+
+CREATE TABLE @extschema@.hymt_human_translation (
+	id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+	source_lang text COLLATE "C" NOT NULL,
+	target_lang text COLLATE "C" NOT NULL,
+	text text NOT NULL,
+	translation text NOT NULL,
+	set_by text NOT NULL,
+	set_at timestamptz NOT NULL
+);
+
+CREATE INDEX hymt_human_translation_key ON @extschema@.hymt_human_translation
+	(pg_catalog.hashtextextended(text COLLATE "C", 0), source_lang, target_lang);
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.hymt_human_translation', '');
+
+COMMENT ON TABLE @extschema@.hymt_human_translation IS
+'translations set by people; use hymt_set_translation() or the view hymt_human_translations';
+
+CREATE VIEW @extschema@.hymt_human_translations AS
+SELECT source_lang, target_lang, text, translation, set_by, set_at
+FROM @extschema@.hymt_human_translation AS h
+WHERE NOT EXISTS (SELECT FROM @extschema@.hymt_human_translation AS newer
+	WHERE pg_catalog.hashtextextended(newer.text COLLATE "C", 0) = pg_catalog.hashtextextended(h.text COLLATE "C", 0)
+		AND newer.source_lang = h.source_lang AND newer.target_lang = h.target_lang AND newer.text = h.text
+		AND (newer.set_at, newer.id) > (h.set_at, h.id));
+
+COMMENT ON VIEW @extschema@.hymt_human_translations IS
+'translations that people set; INSERT (COPY), UPDATE and DELETE set and remove them';
+
+COMMENT ON COLUMN @extschema@.hymt_human_translations.set_by IS
+'role that set it; recorded, whatever is inserted';
+
+COMMENT ON COLUMN @extschema@.hymt_human_translations.set_at IS
+'when it was set; recorded, whatever is inserted';
+
+CREATE FUNCTION @extschema@.hymt_human_trigger() RETURNS trigger
+AS 'MODULE_PATHNAME', 'hymt_human_trigger'
+LANGUAGE C;
+
+COMMENT ON FUNCTION @extschema@.hymt_human_trigger() IS
+'trigger of the view hymt_human_translations';
+
+CREATE TRIGGER write_translation INSTEAD OF INSERT OR UPDATE OR DELETE ON @extschema@.hymt_human_translations
+FOR EACH ROW EXECUTE FUNCTION @extschema@.hymt_human_trigger();
+
 CREATE FUNCTION @extschema@.hymt_set_translation(
 	text text,
 	src text,
@@ -208,6 +316,62 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 
 COMMENT ON FUNCTION @extschema@.hymt_set_translation(text, text, text, text) IS
 'set a human translation, which wins over the model''s';
+
+CREATE FUNCTION @extschema@.hymt_unset_translation(
+	text text,
+	src text,
+	tgt text
+) RETURNS boolean
+AS 'MODULE_PATHNAME', 'hymt_unset_translation'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_unset_translation(text, text, text) IS
+'remove a human translation; whether there was one';
+
+-- Translations that the model made, written by the database worker. No row is ever changed, and no constraint can be
+-- violated: rows may come by logical replication, too. The nonce makes an identity of the age, by which a subscriber finds
+-- the rows that a publisher deletes. Rows are not dumped. The files keep their size: no statement waits for a truncation.
+
+CREATE TABLE @extschema@.hymt_cache (
+	key bytea NOT NULL,
+	fingerprint text NOT NULL,
+	scope text NOT NULL,
+	source_lang text NOT NULL,
+	target_lang text NOT NULL,
+	options text NOT NULL,
+	context text NOT NULL,
+	source text NOT NULL,
+	translation text NOT NULL,
+	model text NOT NULL,
+	input_tokens int NOT NULL,
+	output_tokens int NOT NULL,
+	created timestamptz NOT NULL,
+	nonce bigint NOT NULL
+) WITH (
+	vacuum_truncate = off,
+	toast.vacuum_truncate = off,
+	autovacuum_vacuum_threshold = 1000,
+	autovacuum_vacuum_scale_factor = 0.02,
+	toast.autovacuum_vacuum_threshold = 1000,
+	toast.autovacuum_vacuum_scale_factor = 0.02
+);
+CREATE INDEX hymt_cache_key ON @extschema@.hymt_cache (key);
+CREATE UNIQUE INDEX hymt_cache_age ON @extschema@.hymt_cache (created, nonce);
+ALTER TABLE @extschema@.hymt_cache REPLICA IDENTITY USING INDEX hymt_cache_age;
+
+COMMENT ON TABLE @extschema@.hymt_cache IS
+'translations that were made before';
+
+CREATE FUNCTION @extschema@.hymt_cache_clear(
+	src text DEFAULT NULL,
+	tgt text DEFAULT NULL,
+	model text DEFAULT NULL
+) RETURNS bigint
+AS 'MODULE_PATHNAME', 'hymt_cache_clear'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+
+COMMENT ON FUNCTION @extschema@.hymt_cache_clear(text, text, text) IS
+'forget translations that were made before, and return how many the table hymt_cache had';
 
 -- Languages.
 
@@ -311,6 +475,15 @@ CREATE FUNCTION @extschema@.hymt_stat(
 	OUT total_time_p95 double precision,
 	OUT total_time_p99 double precision,
 	OUT total_time_histogram bigint[],
+	OUT cache_memory_hits bigint,
+	OUT cache_table_hits bigint,
+	OUT cache_misses bigint,
+	OUT cache_memory_entries bigint,
+	OUT cache_memory_bytes bigint,
+	OUT cache_memory_evictions bigint,
+	OUT cache_written bigint,
+	OUT cache_dropped bigint,
+	OUT cache_table_evictions bigint,
 	OUT stats_reset timestamptz
 ) RETURNS record
 AS 'MODULE_PATHNAME', 'hymt_stat'
@@ -388,11 +561,20 @@ REVOKE ALL ON FUNCTION @extschema@.hymt_submit(text, text, text, text, text, tex
 REVOKE ALL ON FUNCTION @extschema@.hymt_result(bigint) FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_wait(bigint, interval) FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_cancel(bigint) FROM PUBLIC;
+REVOKE ALL ON TABLE @extschema@.hymt_job FROM PUBLIC;
+GRANT SELECT ON TABLE @extschema@.hymt_job TO PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_job_stays() FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_translate_trigger() FROM PUBLIC;
 REVOKE ALL ON PROCEDURE @extschema@.hymt_translate_table(regclass, name, name, text, text, int, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_manage_column(regclass, name, name, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_unmanage_column(regclass, name) FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_set_translation(text, text, text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_unset_translation(text, text, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_human_trigger() FROM PUBLIC;
+REVOKE ALL ON TABLE @extschema@.hymt_human_translation FROM PUBLIC;
+REVOKE ALL ON TABLE @extschema@.hymt_human_translations FROM PUBLIC;
+REVOKE ALL ON TABLE @extschema@.hymt_cache FROM PUBLIC;
+REVOKE ALL ON FUNCTION @extschema@.hymt_cache_clear(text, text, text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_detect_language(text) FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_languages() FROM PUBLIC;
 REVOKE ALL ON FUNCTION @extschema@.hymt_status() FROM PUBLIC;

@@ -26,7 +26,8 @@ bench_finish()
 	exit $status
 }
 
-# bench_start ENGINE MODEL [SETTING…]: starts a server; ENGINE and MODEL as in hymt.engine and hymt.model. Sets PGHOST,
+# bench_start ENGINE MODEL [SETTING…]: starts a server; ENGINE and MODEL as in hymt.engine and hymt.model. Nothing is cached
+# unless a setting says so, as what is measured is the work. Sets PGHOST,
 # PGUSER, PGDATABASE for clients, which run as the caller. With several servers, bench_use says which one is meant.
 bench_start()
 {
@@ -62,7 +63,8 @@ bench_cluster()
 		{ show_tail "$bench_dir/initdb.log"; fail "initdb failed"; }
 	{
 		printf '%s\n' "listen_addresses = ''" "unix_socket_directories = '$bench_dir/socket'" "fsync = off" \
-			"max_connections = 200" "shared_preload_libraries = 'hymt'" "hymt.engine = '$engine'" "hymt.model = '$model'" "$@"
+			"max_connections = 200" "shared_preload_libraries = 'hymt'" "hymt.engine = '$engine'" "hymt.model = '$model'" \
+			'hymt.cache = off' "$@"
 	} | as_server tee -a "$bench_dir/data/postgresql.conf" >/dev/null
 	as_server "$PG_BIN/pg_ctl" -D "$bench_dir/data" -l "$bench_dir/log" -w start >/dev/null 2>&1 ||
 		{ show_tail "$bench_dir/log"; fail "the server did not start"; }

@@ -60,6 +60,8 @@ typedef struct HymtAheadCounts
 	int64		batches;		/* times that rows were read ahead */
 	int64		rows;
 	int64		texts;			/* that were asked ahead */
+	int64		memory_hits;	/* others, that were found in the cache, by level */
+	int64		table_hits;
 	int64		input_tokens;
 	int64		output_tokens;
 	int64		waited;			/* microseconds in which a call waited for its answer */
@@ -75,10 +77,12 @@ extern HymtAheadAnswers *hymt_ahead_begin(MemoryContext parent, HymtAheadCounts 
 extern Size hymt_ahead_bytes(const HymtAheadAnswers *answers);
 
 /*
- * Has a text translated, for one row. NULL when there is no room in the queue now. An entry counts its rows and is
- * forgotten when the last one was dropped.
+ * Has a text translated, for one row, unless the cache has it. NULL when there is no room in the queue now; then *missed
+ * says that the cache need not be looked into the next time. An entry counts its rows and is forgotten when the last one
+ * was dropped.
  */
-extern HymtAheadEntry *hymt_ahead_ask(HymtAheadAnswers *answers, const HymtOrder *order, const char *utf8, Size length);
+extern HymtAheadEntry *hymt_ahead_ask(HymtAheadAnswers *answers, const HymtOrder *order, const char *utf8, Size length,
+									  bool *missed);
 extern void hymt_ahead_drop(HymtAheadEntry *entry);
 
 /* Asks once more for an answer that was lost. False when there is no room for that now. */

@@ -11,6 +11,7 @@
  * not the node was ended.
  */
 #include "ahead.h"
+#include "cache.h"
 
 #include "common/hashfn.h"
 #include "lib/ilist.h"
@@ -44,7 +45,7 @@ struct HymtAheadEntry
 	HymtRequestHandle *request; /* NULL: answered, failed, or lost */
 	bool		answered;
 	bool		failed;			/* for reasons that are not the text's: is not asked ahead again */
-	HymtOutcome outcome;		/* once answered; its text lies in the memory context */
+	HymtOutcome outcome;		/* once answered, by the engine or the cache; its text lies in the memory context */
 	Size		context_length;
 	Size		length;			/* of the text */
 	char		texts[FLEXIBLE_ARRAY_MEMBER];	/* the context of the translation, then the text */
@@ -225,8 +226,32 @@ hymt_ahead_ask_again(HymtAheadEntry *entry)
 	return !is_lost(entry) || submit(entry);
 }
 
+/* The answer is kept here: the cache may have lost it when the call's turn comes. */
+static HymtAheadEntry *
+take_from_cache(HymtAheadAnswers *answers, uint32 hash, const HymtOrder *order, const char *utf8, Size length)
+{
+	HymtAheadEntry *entry;
+	HymtOutcome outcome;
+	HymtCacheLevel level = hymt_cache_look(order, utf8, length, &outcome);
+
+	if (level == HYMT_CACHE_MISS)
+		return NULL;
+	entry = new_entry(answers, hash, order, utf8, length);
+	entry->outcome = outcome;
+	entry->outcome.text = MemoryContextAllocExtended(answers->context, outcome.text_length + 1, MCXT_ALLOC_HUGE);
+	memcpy(entry->outcome.text, outcome.text, outcome.text_length + 1);
+	pfree(outcome.text);
+	entry->answered = true;
+	answers->bytes += entry->outcome.text_length;
+	if (level == HYMT_CACHE_MEMORY)
+		answers->counts->memory_hits++;
+	else
+		answers->counts->table_hits++;
+	return entry;
+}
+
 HymtAheadEntry *
-hymt_ahead_ask(HymtAheadAnswers *answers, const HymtOrder *order, const char *utf8, Size length)
+hymt_ahead_ask(HymtAheadAnswers *answers, const HymtOrder *order, const char *utf8, Size length, bool *missed)
 {
 	uint32		hash = hash_of(order, utf8, length);
 	HymtAheadEntry *entry = find(answers, hash, order, utf8, length);
@@ -238,12 +263,16 @@ hymt_ahead_ask(HymtAheadAnswers *answers, const HymtOrder *order, const char *ut
 		entry->rows++;
 		return entry;
 	}
+	if (!*missed && (entry = take_from_cache(answers, hash, order, utf8, length)) != NULL)
+		return entry;
+	*missed = true;
 	entry = new_entry(answers, hash, order, utf8, length);
 	if (!submit(entry))
 	{
 		forget(entry);
 		return NULL;
 	}
+	hymt_cache_missed();
 	answers->counts->texts++;
 	return entry;
 }
@@ -316,5 +345,8 @@ hymt_ahead_take(const HymtOrder *order, const char *utf8, Size length, HymtOutco
 	*outcome = entry->outcome;
 	outcome->text = palloc_extended(outcome->text_length + 1, MCXT_ALLOC_HUGE);
 	memcpy(outcome->text, entry->outcome.text, outcome->text_length + 1);
+	/* The call puts it into the cache, where further ones would find it. */
+	if (entry->outcome.cached == HYMT_CACHE_MISS && hymt_cache_keeps(&entry->outcome))
+		entry->outcome.cached = HYMT_CACHE_MEMORY;
 	return true;
 }

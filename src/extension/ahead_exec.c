@@ -64,6 +64,7 @@ typedef struct AheadRow
 	ItemPointerData tid;
 	Oid			table;
 	int			next_call;		/* to be asked for; all of them: no more */
+	bool		missed;			/* the next call's text is not in the cache */
 	HymtAheadEntry *asked[FLEXIBLE_ARRAY_MEMBER];	/* by call; NULL: not asked for */
 } AheadRow;
 
@@ -432,7 +433,7 @@ params_are_there(AheadState *state, const AheadCall *call)
 
 /* Asks for a call of the row in the scan slot. False when there is no room in the queue. Works in short-lived memory. */
 static bool
-ask_call(AheadState *state, const AheadCall *call, HymtAheadEntry **asked)
+ask_call(AheadState *state, const AheadCall *call, HymtAheadEntry **asked, bool *missed)
 {
 	LOCAL_FCINFO(fcinfo, MOST_ARGUMENTS);
 	ExprContext *econtext = state->css.ss.ps.ps_ExprContext;
@@ -447,10 +448,12 @@ ask_call(AheadState *state, const AheadCall *call, HymtAheadEntry **asked)
 	if (fcinfo->args[0].isnull || !hymt_read_order_quietly(fcinfo, &order))
 		return true;
 	source = DatumGetTextPP(fcinfo->args[0].value);
+	if (hymt_human_find(&order, VARDATA_ANY(source), VARSIZE_ANY_EXHDR(source)) != NULL)
+		return true;
 	utf8 = hymt_server_to_utf8_quietly(VARDATA_ANY(source), VARSIZE_ANY_EXHDR(source), &length);
 	if (utf8 == NULL || !hymt_needs_model(&order, utf8, length))
 		return true;
-	*asked = hymt_ahead_ask(state->answers, &order, utf8, length);
+	*asked = hymt_ahead_ask(state->answers, &order, utf8, length, missed);
 	return *asked != NULL;
 }
 
@@ -468,9 +471,12 @@ ask_row(AheadState *state, AheadRow *row)
 		const AheadCall *call = &state->calls[row->next_call];
 
 		if (params_are_there(state, call))
-			room = ask_call(state, call, &row->asked[row->next_call]);
+			room = ask_call(state, call, &row->asked[row->next_call], &row->missed);
 		if (room)
+		{
 			row->next_call++;
+			row->missed = false;
+		}
 	}
 	ExecClearTuple(econtext->ecxt_scantuple);
 	MemoryContextSwitchTo(caller);
@@ -784,6 +790,8 @@ add_counts(HymtAheadCounts *sum, const HymtAheadCounts *counts)
 	sum->batches += counts->batches;
 	sum->rows += counts->rows;
 	sum->texts += counts->texts;
+	sum->memory_hits += counts->memory_hits;
+	sum->table_hits += counts->table_hits;
 	sum->input_tokens += counts->input_tokens;
 	sum->output_tokens += counts->output_tokens;
 	sum->waited += counts->waited;
@@ -902,6 +910,8 @@ explain_scan(CustomScanState *node, List *ancestors, ExplainState *es)
 	ExplainPropertyInteger("Batches", NULL, state->counts.batches, es);
 	ExplainPropertyInteger("Rows Read", NULL, state->counts.rows, es);
 	ExplainPropertyInteger("Texts Asked Ahead", NULL, state->counts.texts, es);
+	ExplainPropertyInteger("Memory Cache Hits", NULL, state->counts.memory_hits, es);
+	ExplainPropertyInteger("Table Cache Hits", NULL, state->counts.table_hits, es);
 	ExplainPropertyInteger("Input Tokens", NULL, state->counts.input_tokens, es);
 	ExplainPropertyInteger("Output Tokens", NULL, state->counts.output_tokens, es);
 	if (es->timing)

@@ -7,6 +7,7 @@
  * ResourceOwner, all else to the memory context of the batch: nothing is cleaned up here after an error.
  */
 #include "batch.h"
+#include "cache.h"
 #include "progress.h"
 
 #include "common/hashfn.h"
@@ -17,6 +18,7 @@ typedef struct BatchText
 {
 	const char *source;			/* the caller's */
 	int			length;
+	bool		missed;			/* is not in the cache */
 	HymtFate	fate;
 	text	   *translation;
 } BatchText;
@@ -45,6 +47,7 @@ struct HymtBatch
 	HymtOrder	order;
 	BatchText  *text;
 	int			count;
+	int			asked;			/* of them, that a person has not translated */
 	int			room;
 	struct texts_hash *known;
 	int			next;			/* to be submitted */
@@ -153,8 +156,13 @@ hymt_batch_add(HymtBatch *batch, const char *source, int length)
 	known = texts_lookup_hash(batch->known, number, hash);
 	if (known != NULL)
 		return known->number;
-	if (!needs_model(batch, &batch->text[number]))
-		return -1;
+	batch->text[number].translation = hymt_human_find(&batch->order, source, length);
+	if (batch->text[number].translation == NULL)
+	{
+		if (!needs_model(batch, &batch->text[number]))
+			return -1;
+		batch->asked++;
+	}
 	texts_insert_hash(batch->known, number, hash, &found);
 	batch->count++;
 	return number;
@@ -181,16 +189,42 @@ hymt_batch_failing(const HymtBatch *batch)
 
 /* --- translating -------------------------------------------------------------------------------------------------- */
 
+/* The outcome of a text, whose own text in UTF-8 is given as well, is consumed. */
+static void
+take_outcome(HymtBatch *batch, BatchText *item, const char *utf8, Size length, HymtOutcome *outcome)
+{
+	HymtReport	report;
+
+	batch->failing = item->source;
+	item->translation = hymt_text_of_outcome(NULL, &batch->order, utf8, length, outcome, &report);
+	batch->failing = NULL;
+	if (item->translation != NULL)
+		item->fate = HYMT_FATE_TRANSLATED;
+	else
+		item->fate = batch->order.on_error == HYMT_ON_ERROR_SOURCE ? HYMT_FATE_KEPT : HYMT_FATE_NULL;
+	pfree(outcome->text);
+	hymt_progress_batch_done();
+}
+
+/* False when there is no room for its request, which is wanted unless its answer is in the cache. */
 static bool
 submit(HymtBatch *batch, int number)
 {
-	const BatchText *item = &batch->text[number];
+	BatchText  *item = &batch->text[number];
 	Outstanding *outstanding = &batch->outstanding;
 	Size		length;
 	const char *utf8 = utf8_of(item, &length);
 	HymtRequestSpec spec = hymt_request_spec(&batch->order, utf8, length);
 	HymtRequestHandle *request;
+	HymtOutcome outcome;
 
+	if (!item->missed && hymt_cache_find(&batch->order, utf8, length, &outcome) != HYMT_CACHE_MISS)
+	{
+		take_outcome(batch, item, utf8, length, &outcome);
+		free_utf8(item, utf8);
+		return true;
+	}
+	item->missed = true;
 	batch->failing = item->source;
 	hymt_request_check_length(&spec);
 	batch->failing = NULL;
@@ -214,24 +248,9 @@ submit_more(HymtBatch *batch)
 	for (; batch->next < batch->count; batch->next++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (!submit(batch, batch->next))
+		if (batch->text[batch->next].translation == NULL && !submit(batch, batch->next))
 			return;
 	}
-}
-
-static void
-note_outcome(HymtBatch *batch, BatchText *item, const HymtOutcome *outcome)
-{
-	HymtOnError on_error = batch->order.on_error;
-	HymtReport	report;
-
-	batch->failing = item->source;
-	item->translation = hymt_text_of_outcome(NULL, outcome, on_error, &report);
-	batch->failing = NULL;
-	if (item->translation != NULL)
-		item->fate = HYMT_FATE_TRANSLATED;
-	else
-		item->fate = on_error == HYMT_ON_ERROR_SOURCE ? HYMT_FATE_KEPT : HYMT_FATE_NULL;
 }
 
 /* Waits for one of those that are outstanding and takes it out. */
@@ -245,6 +264,8 @@ take_answer(HymtBatch *batch)
 	HymtRequestHandle *request = requests[position];
 	BatchText  *item = &batch->text[texts[position]];
 	HymtOutcome outcome;
+	const char *utf8;
+	Size		length;
 
 	CHECK_FOR_INTERRUPTS();
 	/* The place is among the first few, so that those before it can move up. */
@@ -252,9 +273,9 @@ take_answer(HymtBatch *batch)
 	memmove(texts + 1, texts, position * sizeof(*texts));
 	outstanding->first++;
 	hymt_request_wait(request, &outcome);
-	note_outcome(batch, item, &outcome);
-	pfree(outcome.text);
-	hymt_progress_batch_done();
+	utf8 = utf8_of(item, &length);
+	take_outcome(batch, item, utf8, length, &outcome);
+	free_utf8(item, utf8);
 }
 
 void
@@ -262,12 +283,14 @@ hymt_batch_translate(HymtBatch *batch)
 {
 	Outstanding *outstanding = &batch->outstanding;
 
+	if (batch->asked == 0)
+		return;
 	hymt_check_preloaded();
 	/* One of many, even where the caller did not say so. */
-	batch->order.bulk = batch->order.bulk || batch->count > 1;
-	outstanding->request = MemoryContextAllocHuge(CurrentMemoryContext, batch->count * sizeof(HymtRequestHandle *));
-	outstanding->text = MemoryContextAllocHuge(CurrentMemoryContext, batch->count * sizeof(int));
-	hymt_progress_batch(batch->count);
+	batch->order.bulk = batch->order.bulk || batch->asked > 1;
+	outstanding->request = MemoryContextAllocHuge(CurrentMemoryContext, batch->asked * sizeof(HymtRequestHandle *));
+	outstanding->text = MemoryContextAllocHuge(CurrentMemoryContext, batch->asked * sizeof(int));
+	hymt_progress_batch(batch->asked);
 	for (submit_more(batch); outstanding->first < outstanding->last; submit_more(batch))
 		take_answer(batch);
 }

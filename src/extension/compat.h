@@ -47,6 +47,15 @@
 	adjust_appendrel_attrs_multilevel(root, node, (child)->relids, (parent)->relids)
 #endif
 
+/* 16: one function tells who owns an object of any kind, another who may what with it. For files that include acl.h and the catalog's header. */
+#if PG_VERSION_NUM >= 160000
+#define HYMT_OWNS_DATABASE(database, role) object_ownercheck(DatabaseRelationId, database, role)
+#define HYMT_MAY_EXECUTE(function, role) (object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK)
+#else
+#define HYMT_OWNS_DATABASE(database, role) pg_database_ownercheck(database, role)
+#define HYMT_MAY_EXECUTE(function, role) (pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK)
+#endif
+
 /* 17: MERGE has actions for rows of the target that no row of the source matches. */
 #if PG_VERSION_NUM >= 170000
 #define HYMT_MERGE_MATCHED(action) ((action)->matchKind == MERGE_WHEN_MATCHED)
@@ -54,6 +63,13 @@
 #else
 #define HYMT_MERGE_MATCHED(action) ((action)->matched)
 #define HYMT_MERGE_WITHOUT_SOURCE(action) false
+#endif
+
+/* 18: an index scan can count its searches. For files that include genam.h. */
+#if PG_VERSION_NUM >= 180000
+#define HYMT_INDEX_BEGINSCAN(table, index, snapshot, keys) index_beginscan(table, index, snapshot, NULL, keys, 0)
+#else
+#define HYMT_INDEX_BEGINSCAN(table, index, snapshot, keys) index_beginscan(table, index, snapshot, keys, 0)
 #endif
 
 /*

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/hashfn.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
@@ -91,6 +92,24 @@ hymt_engine_settings_equal(const HymtEngineSettings *one, const HymtEngineSettin
 		one->threads == other->threads &&
 		one->max_context == other->max_context &&
 		one->memory == other->memory;
+}
+
+static uint64
+hash_string(const char *string, uint64 hash)
+{
+	return hash_bytes_extended((const unsigned char *) string, (int) strlen(string), hash);
+}
+
+uint64
+hymt_engine_settings_hash(const HymtEngineSettings *settings)
+{
+	const int	numbers[] = {settings->max_adapters, settings->threads, settings->max_context, settings->memory};
+	uint64		hash = hash_bytes_extended((const unsigned char *) numbers, sizeof(numbers), 0);
+
+	hash = hash_string(settings->program, hash);
+	hash = hash_string(settings->model, hash);
+	hash = hash_string(settings->family, hash);
+	return hash_string(settings->adapters, hash);
 }
 
 /* --- start ------------------------------------------------------------------------------------------------------- */

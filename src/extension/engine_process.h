@@ -58,6 +58,9 @@ typedef struct HymtEngineProcess
 extern void hymt_engine_settings(HymtEngineSettings *settings);
 extern bool hymt_engine_settings_equal(const HymtEngineSettings *one, const HymtEngineSettings *other);
 
+/* Equal for equal settings, in whatever process. */
+extern uint64 hymt_engine_settings_hash(const HymtEngineSettings *settings);
+
 /* No process. */
 extern void hymt_engine_process_init(HymtEngineProcess *process);
 

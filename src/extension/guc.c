@@ -10,6 +10,7 @@
 
 #include "miscadmin.h"
 #include "utils/guc.h"
+#include "utils/varlena.h"
 
 #include "../protocol/adapter_list.h"
 
@@ -27,13 +28,42 @@ int			hymt_queue_memory;
 int			hymt_bulk_share;
 int			hymt_max_requests_per_role;
 int			hymt_queue_timeout;
+char	   *hymt_databases;
+int			hymt_max_database_workers;
 int			hymt_engine_timeout;
 bool		hymt_read_ahead;
 int			hymt_read_ahead_rows;
 int			hymt_read_ahead_bytes;
 bool		hymt_progress;
+int			hymt_cache_mode;
+int			hymt_cache_scope;
+int			hymt_cache_memory;
+int			hymt_cache_max_age;
+int			hymt_cache_max_size;
+int			hymt_job_attempts;
+int			hymt_job_retention;
 
 #define ADAPTERS_EXAMPLE "de=/srv/adapters/german, zh>ja=/srv/adapters/chinese-japanese, @legal=/srv/adapters/legal"
+
+static const struct config_enum_entry cache_modes[] = {
+	{"off", HYMT_CACHE_OFF, false},
+	{"memory", HYMT_CACHE_MEMORY_ONLY, false},
+	{"on", HYMT_CACHE_ON, false},
+	/* as of a boolean */
+	{"false", HYMT_CACHE_OFF, true},
+	{"no", HYMT_CACHE_OFF, true},
+	{"0", HYMT_CACHE_OFF, true},
+	{"true", HYMT_CACHE_ON, true},
+	{"yes", HYMT_CACHE_ON, true},
+	{"1", HYMT_CACHE_ON, true},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry cache_scopes[] = {
+	{"database", HYMT_CACHE_SCOPE_DATABASE, false},
+	{"role", HYMT_CACHE_SCOPE_ROLE, false},
+	{NULL, 0, false}
+};
 
 static const char *const prompt_families[] = {"auto", "hunyuan-mt", "hy-mt1.5", "hy-mt2", "alma", "tower-instruct"};
 
@@ -101,6 +131,33 @@ check_adapters(char **value, void **extra, GucSource source)
 	return false;
 }
 
+/* Names, not yet whether there are such databases. */
+static bool
+check_databases(char **value, void **extra, GucSource source)
+{
+	char	   *names = pstrdup(*value);
+	List	   *list;
+	bool		fits = SplitIdentifierString(names, ',', &list);
+
+	if (!fits)
+		GUC_check_errdetail("The list of databases is not valid.");
+	list_free(list);
+	pfree(names);
+	return fits;
+}
+
+/* Less has no room for the longer of ordinary texts. */
+#define LEAST_CACHE_MEMORY 128	/* kB */
+
+static bool
+check_cache_memory(int *value, void **extra, GucSource source)
+{
+	if (*value == 0 || *value >= LEAST_CACHE_MEMORY)
+		return true;
+	GUC_check_errdetail("The value must be 0, or at least %d kB.", LEAST_CACHE_MEMORY);
+	return false;
+}
+
 static void
 define_startup_settings(void)
 {
@@ -121,6 +178,11 @@ define_startup_settings(void)
 							"One text may take half of it.",
 							&hymt_queue_memory, 16 * 1024, 1024, 2 * 1024 * 1024, PGC_POSTMASTER, GUC_UNIT_KB,
 							NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.cache_memory",
+							"Shared memory for translations that were made before.",
+							"0: none is kept there.",
+							&hymt_cache_memory, 32 * 1024, 0, 64 * 1024 * 1024, PGC_POSTMASTER, GUC_UNIT_KB,
+							check_cache_memory, NULL, NULL);
 }
 
 static void
@@ -175,6 +237,53 @@ define_sharing_settings(void)
 }
 
 static void
+define_database_work(void)
+{
+	DefineCustomStringVariable("hymt.databases",
+							   "Databases that are looked into for work when the server starts.",
+							   "A list of names. Empty: all that take connections and are no templates.",
+							   &hymt_databases, "", PGC_SIGHUP, 0, check_databases, NULL, NULL);
+	DefineCustomIntVariable("hymt.max_database_workers",
+							"Largest number of processes that work in databases at one time.",
+							"Each takes one of max_worker_processes while it works.",
+							&hymt_max_database_workers, 2, 1, 64, PGC_SIGHUP, 0, NULL, NULL, NULL);
+}
+
+static void
+define_cache(void)
+{
+	DefineCustomEnumVariable("hymt.cache",
+							 "Whether translations that were made before are used again, and new ones kept.",
+							 "memory: only those in shared memory. on: those in the table hymt_cache as well.",
+							 &hymt_cache_mode, HYMT_CACHE_ON, cache_modes, PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("hymt.cache_scope",
+							 "Whose translations are used again: those of all sessions of a database, or of each role its own.",
+							 "With one scope for all, a quick answer tells that somebody had the text translated before.",
+							 &hymt_cache_scope, HYMT_CACHE_SCOPE_DATABASE, cache_scopes, PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.cache_max_age",
+							"Age at which translations are removed from the table hymt_cache.",
+							"0: they are kept however old they are.",
+							&hymt_cache_max_age, 0, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MIN, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.cache_max_size",
+							"Size of the table hymt_cache in each database, above which the oldest translations are removed.",
+							"0: there is no limit.",
+							&hymt_cache_max_size, 1024, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
+}
+
+static void
+define_jobs(void)
+{
+	DefineCustomIntVariable("hymt.job_attempts",
+							"Number of attempts after which a job that fails for reasons beside its text is given up.",
+							NULL,
+							&hymt_job_attempts, 5, 1, 1000, PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("hymt.job_retention",
+							"Time after which jobs that have ended are removed from the table hymt_job.",
+							"0: they are kept for ever.",
+							&hymt_job_retention, 7 * 24 * 3600, 0, INT_MAX, PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+}
+
+static void
 define_reading_ahead(void)
 {
 	DefineCustomBoolVariable("hymt.read_ahead",
@@ -200,11 +309,14 @@ hymt_define_settings(void)
 		define_startup_settings();
 	define_model_settings();
 	define_sharing_settings();
+	define_database_work();
 	define_reading_ahead();
 	DefineCustomBoolVariable("hymt.progress",
 							 "Whether statements that translate for more than 2 s tell how far they are, in NOTICEs.",
 							 "The view hymt_stat_progress has it in any case.",
 							 &hymt_progress, false, PGC_USERSET, 0, NULL, NULL, NULL);
+	define_cache();
+	define_jobs();
 	DefineCustomIntVariable("hymt.queue_timeout",
 							"Longest time that a translation may wait before the engine begins with it.",
 							"0: for ever.",

@@ -7,6 +7,8 @@
 #include "hymt.h"
 #include "ahead.h"
 #include "progress.h"
+#include "databases.h"
+#include "jobs.h"
 
 #include "miscadmin.h"
 
@@ -33,6 +35,11 @@ _PG_init(void)
 
 	hymt_shmem_init_hooks();
 	hymt_register_workers();
+	hymt_register_launcher();
+	hymt_check_registered();
+	hymt_databases_register_callbacks();
+	hymt_job_calls_register();
+	hymt_departure_init();
 	hymt_ahead_init();
 	hymt_progress_init();
 }

@@ -32,7 +32,29 @@ extern bool hymt_read_ahead;	/* hymt.read_ahead; USERSET */
 extern int	hymt_read_ahead_rows;	/* hymt.read_ahead_rows; USERSET */
 extern int	hymt_read_ahead_bytes;	/* hymt.read_ahead_bytes; USERSET */
 extern bool hymt_progress;		/* hymt.progress: NOTICEs; USERSET */
+extern char *hymt_databases;	/* hymt.databases: that are looked into at start; '' = all; SIGHUP */
+extern int	hymt_max_database_workers;	/* hymt.max_database_workers; SIGHUP */
+extern int	hymt_cache_mode;	/* hymt.cache: HymtCacheMode; USERSET */
+extern int	hymt_cache_scope;	/* hymt.cache_scope: HymtCacheScope; SUSET */
+extern int	hymt_cache_memory;	/* hymt.cache_memory, kB; 0 = no first level; POSTMASTER */
+extern int	hymt_cache_max_age; /* hymt.cache_max_age, minutes; 0 = no limit; SIGHUP */
+extern int	hymt_cache_max_size;	/* hymt.cache_max_size, MB; 0 = no limit; SIGHUP */
+extern int	hymt_job_attempts;	/* hymt.job_attempts; SIGHUP */
+extern int	hymt_job_retention; /* hymt.job_retention, seconds; 0 = no limit; SIGHUP */
 extern int	hymt_engine_timeout;	/* hymt.engine_timeout, ms without progress before an engine counts as hung; SIGHUP */
+
+typedef enum HymtCacheMode
+{
+	HYMT_CACHE_OFF,
+	HYMT_CACHE_MEMORY_ONLY,
+	HYMT_CACHE_ON
+} HymtCacheMode;
+
+typedef enum HymtCacheScope
+{
+	HYMT_CACHE_SCOPE_DATABASE,
+	HYMT_CACHE_SCOPE_ROLE
+} HymtCacheScope;
 
 extern void hymt_define_settings(void);
 
@@ -69,7 +91,13 @@ extern bool hymt_layout_fits(void);
 
 /* --- worker (worker.c, engine_process.c) -------------------------------------------------------------------------- */
 
+/* Reads the invalidations that others wait for; for processes that run no transactions for long. */
+extern void hymt_catch_up_with_invalidations(void);
+
 extern void hymt_register_workers(void);	/* from _PG_init, while preloading */
+
+/* Warns when the postmaster has not taken all of ours; it tells nobody that it has no room for one. After all of them. */
+extern void hymt_check_registered(void);
 extern PGDLLEXPORT void hymt_worker_main(Datum argument);
 
 #endif							/* HYMT_H */

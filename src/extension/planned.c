@@ -18,12 +18,7 @@
 		PG_RETURN_NULL(); \
 	}
 
-HYMT_PLANNED(hymt_submit, "hymt_submit()")
-HYMT_PLANNED(hymt_result, "hymt_result()")
-HYMT_PLANNED(hymt_wait, "hymt_wait()")
-HYMT_PLANNED(hymt_cancel, "hymt_cancel()")
 HYMT_PLANNED(hymt_translate_table, "hymt_translate_table()")
 HYMT_PLANNED(hymt_manage_column, "hymt_manage_column()")
 HYMT_PLANNED(hymt_unmanage_column, "hymt_unmanage_column()")
 HYMT_PLANNED(hymt_detect_language, "hymt_detect_language()")
-HYMT_PLANNED(hymt_set_translation, "hymt_set_translation()")

@@ -239,6 +239,18 @@ is_too_long(Size length)
 	return length > HYMT_FRAME_MAX_BODY || hymt_text_cost(length) > length_limit();
 }
 
+bool
+hymt_request_fits(const HymtRequestSpec *spec)
+{
+	return !is_too_long(length_of(spec));
+}
+
+static Oid
+role_of(const HymtRequestSpec *spec)
+{
+	return OidIsValid(spec->role) ? spec->role : GetUserId();
+}
+
 void
 hymt_request_check_length(const HymtRequestSpec *spec)
 {
@@ -264,6 +276,7 @@ typedef struct Attempt
 	const HymtRequestSpec *spec;
 	uint64		hash;
 	bool		holds;			/* the caller holds a request already, or would rather do without than wait */
+	bool		entitled;		/* it holds none all the same */
 	bool		ahead;			/* of HYMT_CLASS_AHEAD */
 	TimestampTz now;			/* with `ahead` */
 	Size		window;			/* gives a stream; else 0 */
@@ -310,7 +323,7 @@ fill_slot(HymtSlot *slot, const HymtRequestSpec *spec)
 	slot->owner_procno = HYMT_MY_PROCNO;
 	slot->owner_pid = MyProcPid;
 	slot->database = MyDatabaseId;
-	slot->role = GetUserId();
+	slot->role = role_of(spec);
 	strlcpy(slot->source_lang, spec->source_lang, HYMT_LANG_MAX);
 	strlcpy(slot->target_lang, spec->target_lang, HYMT_LANG_MAX);
 	slot->max_new_tokens = spec->max_new_tokens;
@@ -377,8 +390,8 @@ admit(Attempt *attempt, Size bytes, Taken *taken)
 	do
 	{
 		/* Anew, as an entry without slots may have gone with the one that was taken. */
-		role = hymt_role_find(GetUserId());
-		attempt->admission = hymt_policy_admit(role, class_of(attempt), bytes, attempt->holds, ahead_held);
+		role = hymt_role_find(role_of(attempt->spec));
+		attempt->admission = hymt_policy_admit(role, class_of(attempt), bytes, attempt->holds && !attempt->entitled, ahead_held);
 	} while (take_next(attempt, role, taken));
 	return role;
 }
@@ -544,10 +557,10 @@ hymt_request_submit(const HymtRequestSpec *spec)
 }
 
 HymtRequestHandle *
-hymt_request_try_submit(const HymtRequestSpec *spec)
+hymt_request_offer(const HymtRequestSpec *spec, bool holds)
 {
 	HymtRequestHandle *request;
-	Attempt		attempt = {.spec = spec, .holds = true};
+	Attempt		attempt = {.spec = spec, .holds = true, .entitled = !holds};
 
 	hymt_check_preloaded();
 	hymt_request_check_length(spec);
@@ -557,6 +570,12 @@ hymt_request_try_submit(const HymtRequestSpec *spec)
 		return request;
 	hymt_request_release(request);
 	return NULL;
+}
+
+HymtRequestHandle *
+hymt_request_try_submit(const HymtRequestSpec *spec)
+{
+	return hymt_request_offer(spec, true);
 }
 
 static bool

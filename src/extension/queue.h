@@ -46,6 +46,8 @@
 #include "utils/dsa.h"
 
 #include "../protocol/frames.h"
+#include "cache_shared.h"
+#include "databases.h"
 #include "stat.h"
 
 #define HYMT_LAYOUT_MAGIC 0x48594d54
@@ -158,6 +160,7 @@ typedef struct HymtSlot
 	HymtFinish	finish;
 	int			input_tokens;
 	int			output_tokens;
+	char		fingerprint[HYMT_FINGERPRINT_DIGITS + 1];	/* of what made the answer, with DONE */
 	dsa_pointer result;			/* translation, or message of a failure */
 	Size		result_length;
 	Size		bytes;				/* what this slot's texts count in bytes_used */
@@ -186,6 +189,8 @@ typedef struct HymtDeviceState
 	char		model[HYMT_NAME_MAX];
 	char		family[HYMT_NAME_MAX];
 	char		fingerprint[65];
+	bool		answers_known;	/* the next engine will probably have the same; see cache_model.c */
+	uint64		answers_settings;	/* of what the engine with the fingerprint was started with */
 	char		precision[HYMT_NAME_MAX];
 	char		device[HYMT_NAME_MAX];
 	char		languages[HYMT_MESSAGE_MAX];
@@ -266,6 +271,9 @@ typedef struct HymtShared
 	HymtStats	stat;
 	int			progress_count;
 	struct HymtProgress *progress;	/* [progress_count], by proc number; in the same segment, without the lock */
+	HymtDatabases databases;	/* has a lock of its own */
+	struct HymtJobCalls *job_calls; /* the same; in a segment of its own */
+	HymtCacheShared cache;
 	TimestampTz progress_at;	/* last claim, answer or step; or when the queue began to owe some */
 	int			device_count;
 	HymtDeviceState device[HYMT_MAX_DEVICES];
@@ -297,6 +305,7 @@ typedef struct HymtRequestSpec
 	char		adapter[HYMT_ADAPTER_NAME_MAX]; /* named by the caller; empty: none */
 	HymtDraw	draw;
 	bool		bulk;			/* one of many */
+	Oid			role;			/* for whom; invalid: the current user */
 	const char *context;		/* UTF-8, not translated */
 	Size		context_length; /* 0: none */
 	const char *text;			/* UTF-8 */
@@ -315,6 +324,25 @@ extern HymtRequestHandle *hymt_request_submit(const HymtRequestSpec *spec);
 /* The same without waiting, for callers that hold requests already. NULL when there is no room now. */
 extern HymtRequestHandle *hymt_request_try_submit(const HymtRequestSpec *spec);
 
+/*
+ * The same for a process that has other things to do meanwhile, and comes again when there was no room. One that `holds`
+ * no request has the same claim to a slot as those who wait for one.
+ */
+extern HymtRequestHandle *hymt_request_offer(const HymtRequestSpec *spec, bool holds);
+
+/* Whether a request has a length that the queue takes; or raises when not. */
+extern bool hymt_request_fits(const HymtRequestSpec *spec);
+extern void hymt_request_check_length(const HymtRequestSpec *spec);
+
+/* Which of some requests are answered: sets `answered` of each. Returns how many. */
+extern int	hymt_requests_answered(HymtRequestHandle *const *handles, int count, bool *answered);
+
+/*
+ * Sleeps until this process's latch is set, at most so many ms (-1: for ever), or its client is found gone. Interrupts
+ * are served.
+ */
+extern void hymt_sleep(long timeout, uint32 wait_event);
+
 typedef struct HymtOutcome
 {
 	HymtFailure failure;		/* NONE: text is the translation */
@@ -324,6 +352,8 @@ typedef struct HymtOutcome
 	int			input_tokens;
 	int			output_tokens;
 	char		model[HYMT_NAME_MAX];	/* that answered, UTF-8; empty: none did */
+	char		fingerprint[HYMT_FINGERPRINT_DIGITS + 1];	/* of what made the answer; empty with failures */
+	HymtCacheLevel cached;		/* where the answer was kept: it is not the engine's, but for an earlier question */
 	char	   *text;			/* translation or message; NUL-terminated UTF-8, palloc'ed in the caller's context */
 	Size		text_length;
 } HymtOutcome;
@@ -418,10 +448,11 @@ extern bool hymt_queue_has_suspects(void);
 
 /*
  * Answers. Each drops silently what is not (slot, generation) claimed by this device any more. The text is copied; when
- * queue memory is out the request fails with HYMT_FAILURE_NO_MEMORY instead. Wakes the owner.
+ * queue memory is out the request fails with HYMT_FAILURE_NO_MEMORY instead. Wakes the owner. fingerprint: of what made
+ * the answer, 64 digits without NUL.
  */
 extern void hymt_queue_answer(int device, int slot, uint64 generation, const char *text, Size length,
-							  HymtFinish finish, int input_tokens, int output_tokens);
+							  HymtFinish finish, int input_tokens, int output_tokens, const char *fingerprint);
 extern void hymt_queue_fail(int device, int slot, uint64 generation, HymtFailure failure, int sqlstate,
 							HymtFinish finish, const char *message, Size length);
 

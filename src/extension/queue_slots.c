@@ -131,6 +131,8 @@ hymt_slot_take(int role, HymtClass asked_class)
 	slot->finish = HYMT_FINISH_NONE;
 	slot->input_tokens = 0;
 	slot->output_tokens = 0;
+	slot->fingerprint[0] = '\0';
+	slot->fingerprint[HYMT_FINGERPRINT_DIGITS] = '\0';
 	slot->context_length = 0;
 	slot->text_length = 0;
 	slot->window = 0;

@@ -260,11 +260,10 @@ client_vanished(void)
  * Sleeps until something may have changed. The socket is watched too: unless client_connection_check_interval is set,
  * nobody else would notice before the answer is sent that there is no client any more.
  */
-static void
-sleep_on_latch(long timeout)
+void
+hymt_sleep(long timeout, uint32 wait_event)
 {
-	static uint32 event = 0;
-	int			wake_events = WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH;
+	int			wake_events = WL_LATCH_SET | (timeout >= 0 ? WL_TIMEOUT : 0) | WL_EXIT_ON_PM_DEATH;
 	pgsocket	socket = PGINVALID_SOCKET;
 	int			happened;
 
@@ -273,12 +272,20 @@ sleep_on_latch(long timeout)
 		wake_events |= WL_SOCKET_CLOSED;
 		socket = MyProcPort->sock;
 	}
-	happened = WaitLatchOrSocket(MyLatch, wake_events, socket, timeout, hymt_wait_event(&event, "HymtAnswer"));
+	happened = WaitLatchOrSocket(MyLatch, wake_events, socket, timeout, wait_event);
 	if (happened & WL_SOCKET_CLOSED)
 		client_vanished();
 	if (happened & WL_LATCH_SET)
 		ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
+}
+
+static void
+sleep_on_latch(long timeout)
+{
+	static uint32 event = 0;
+
+	hymt_sleep(timeout, hymt_wait_event(&event, "HymtAnswer"));
 }
 
 void
@@ -397,6 +404,7 @@ take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
 	outcome->input_tokens = slot->input_tokens;
 	outcome->output_tokens = slot->output_tokens;
 	memcpy(outcome->model, slot->model, HYMT_NAME_MAX);
+	memcpy(outcome->fingerprint, slot->fingerprint, sizeof(outcome->fingerprint));
 	outcome->text = palloc_extended(slot->result_length + 1, MCXT_ALLOC_HUGE);
 	outcome->text_length = slot->result_length;
 	if (DsaPointerIsValid(slot->result))
@@ -413,6 +421,23 @@ hymt_request_is_answered(const HymtRequestHandle *request)
 	answered = has_lapsed(request) || is_answered(request);
 	LWLockRelease(hymt_shared->lock);
 	return answered;
+}
+
+int
+hymt_requests_answered(HymtRequestHandle *const *handles, int count, bool *answered)
+{
+	int			total = 0;
+
+	if (count == 0)
+		return 0;
+	LWLockAcquire(hymt_shared->lock, LW_SHARED);
+	for (int i = 0; i < count; i++)
+	{
+		answered[i] = is_answered(handles[i]);
+		total += answered[i];
+	}
+	LWLockRelease(hymt_shared->lock);
+	return total;
 }
 
 /* Failures that are the service's, not this text's: no other text would fare better. */

@@ -113,6 +113,7 @@ typedef struct Answer
 	int			input_tokens;
 	int			output_tokens;
 	bool		service_failed;
+	const char *fingerprint;	/* of a translation: 64 digits without NUL; else NULL */
 } Answer;
 
 /*
@@ -184,6 +185,8 @@ finish_answer(HymtSlot *slot, int device, uint64 generation, const Answer *answe
 		slot->finish = answer->finish;
 		slot->input_tokens = answer->input_tokens;
 		slot->output_tokens = answer->output_tokens;
+		if (answer->fingerprint != NULL)
+			memcpy(slot->fingerprint, answer->fingerprint, HYMT_FINGERPRINT_DIGITS);
 		slot->result = result;
 		slot->result_length = DsaPointerIsValid(result) ? length : 0;
 		slot->looked_after = now;
@@ -223,9 +226,9 @@ give_answer(int device, int number, uint64 generation, Answer *answer, const cha
 
 void
 hymt_queue_answer(int device, int slot, uint64 generation, const char *text, Size length,
-				  HymtFinish finish, int input_tokens, int output_tokens)
+				  HymtFinish finish, int input_tokens, int output_tokens, const char *fingerprint)
 {
-	Answer		answer = {HYMT_SLOT_DONE, HYMT_FAILURE_NONE, 0, finish, input_tokens, output_tokens, false};
+	Answer		answer = {HYMT_SLOT_DONE, HYMT_FAILURE_NONE, 0, finish, input_tokens, output_tokens, false, fingerprint};
 
 	give_answer(device, slot, generation, &answer, text, length);
 }
@@ -234,7 +237,7 @@ void
 hymt_queue_fail(int device, int slot, uint64 generation, HymtFailure failure, int sqlstate,
 				HymtFinish finish, const char *message, Size length)
 {
-	Answer		answer = {HYMT_SLOT_FAILED, failure, sqlstate, finish, 0, 0, false};
+	Answer		answer = {HYMT_SLOT_FAILED, failure, sqlstate, finish, 0, 0, false, NULL};
 
 	give_answer(device, slot, generation, &answer, message, length);
 }
@@ -342,7 +345,7 @@ hymt_queue_fail_all(HymtFailure failure, int sqlstate, const char *message)
 	while (hymt_queue_claim(DEVICE_OF_FAILED, true, 0, &claim, &due) ||
 		   hymt_queue_claim(DEVICE_OF_FAILED, false, 0, &claim, &due))
 	{
-		Answer		answer = {HYMT_SLOT_FAILED, failure, sqlstate, HYMT_FINISH_NONE, 0, 0, true};
+		Answer		answer = {HYMT_SLOT_FAILED, failure, sqlstate, HYMT_FINISH_NONE, 0, 0, true, NULL};
 
 		give_answer(DEVICE_OF_FAILED, claim.slot, claim.generation, &answer, message, strlen(message));
 	}

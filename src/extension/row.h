@@ -8,7 +8,7 @@
 
 #include "postgres.h"
 
-#define HYMT_ROW_COLUMNS 40		/* the most that any function has */
+#define HYMT_ROW_COLUMNS 48		/* the most that any function has */
 
 typedef struct HymtRow
 {

@@ -63,11 +63,12 @@ typedef struct HymtOrder
 
 typedef struct HymtReport
 {
-	const char *status;			/* "translated", "unchanged" or "failed" */
+	const char *status;			/* "translated", "unchanged", "failed" or "human" */
 	HymtFinish	finish;
 	int			input_tokens;
 	int			output_tokens;
 	char		model[HYMT_NAME_MAX];	/* UTF-8; empty: none was asked */
+	bool		cached;			/* the answer to an earlier question */
 } HymtReport;
 
 /* Raises 22023 for what is no language, or no value of on_error. `name` is the argument's. */
@@ -87,10 +88,11 @@ extern HymtRequestSpec hymt_request_spec(const HymtOrder *order, const char *utf
 extern bool hymt_needs_model(const HymtOrder *order, const char *utf8, Size length);
 
 /*
- * The result of a text that was asked for, as hymt_translate_text() returns it. Does not look into `source`, which may
- * be NULL.
+ * The result of a text that was asked for, as hymt_translate_text() returns it. The engine's answer goes to the cache if
+ * it is a good one; that is what the text in UTF-8 is for. Does not look into `source`, which may be NULL.
  */
-extern text *hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_error, HymtReport *report);
+extern text *hymt_text_of_outcome(text *source, const HymtOrder *order, const char *utf8, Size length,
+								  const HymtOutcome *outcome, HymtReport *report);
 
 /* Raises for what hymt_utf8_to_server() could not convert. */
 extern void hymt_raise_unconvertible(uint32 character);
@@ -100,5 +102,19 @@ extern void hymt_raise_unconvertible(uint32 character);
  * is; else a new text in the current memory context. *report may be NULL.
  */
 extern text *hymt_translate_text(text *source, const HymtOrder *order, HymtReport *report);
+
+/* --- members.c ---------------------------------------------------------------------------------------------------- */
+
+/* A table of the extension, whatever its schema. Invalid where there is no extension, or one without it. */
+extern Oid	hymt_member_table(const char *name);
+
+/* --- human.c ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * The translation that a person has set for a text in the server encoding, also palloc'ed; NULL when nobody has. To be
+ * asked before all else: it wins over the model and over whatever was kept of its answers. Asks neither for hymt to be
+ * preloaded nor for an engine.
+ */
+extern text *hymt_human_find(const HymtOrder *order, const char *source, Size length);
 
 #endif							/* HYMT_SESSION_H */

@@ -7,6 +7,7 @@
  */
 #include "hymt.h"
 #include "progress.h"
+#include "jobs.h"
 #include "queue_internal.h"
 
 #include "miscadmin.h"
@@ -56,7 +57,14 @@ request_shmem(void)
 	if (previous_shmem_request_hook)
 		previous_shmem_request_hook();
 	RequestAddinShmemSpace(segment_size());
-	RequestNamedLWLockTranche("hymt", 1);
+	RequestAddinShmemSpace(hymt_cache_list_size());
+	RequestAddinShmemSpace(hymt_job_calls_size());
+	RequestNamedLWLockTranche("hymt", 4);
+	if (hymt_cache_memory_size() > 0)
+	{
+		RequestAddinShmemSpace(hymt_cache_memory_size());
+		RequestNamedLWLockTranche(HYMT_CACHE_LOCKS, hymt_cache_memory_locks());
+	}
 }
 
 static char *
@@ -125,6 +133,40 @@ init_area(HymtShared *shared)
 	dsa_detach(area);
 }
 
+/* In a segment of its own, whose size pg_shmem_allocations shows. */
+static void
+init_cache_memory(HymtShared *shared)
+{
+	bool		found;
+
+	if (hymt_cache_memory_size() == 0)
+		return;
+	shared->cache.memory = ShmemInitStruct("hymt cache", hymt_cache_memory_size(), &found);
+	Assert(!found);
+	hymt_cache_memory_init(shared->cache.memory);
+}
+
+/* Texts for the table; in a segment of its own as well. */
+static void
+init_cache_list(HymtShared *shared, LWLock *lock)
+{
+	bool		found;
+
+	shared->cache.list = ShmemInitStruct("hymt cache list", hymt_cache_list_size(), &found);
+	Assert(!found);
+	hymt_cache_list_init(shared->cache.list, lock);
+}
+
+static void
+init_job_calls(HymtShared *shared, LWLock *lock)
+{
+	bool		found;
+
+	shared->job_calls = ShmemInitStruct("hymt job calls", hymt_job_calls_size(), &found);
+	Assert(!found);
+	hymt_job_calls_init(shared->job_calls, lock);
+}
+
 static void
 startup_shmem(void)
 {
@@ -137,19 +179,26 @@ startup_shmem(void)
 	hymt_shared = ShmemInitStruct("hymt", segment_size(), &found);
 	if (!found)
 	{
+		LWLockPadded *locks = GetNamedLWLockTranche("hymt");
+
 		memset(hymt_shared, 0, add_size(add_size(slots_size(), roles_size()), hymt_progress_size()));
 		hymt_shared->magic = HYMT_LAYOUT_MAGIC;
 		hymt_shared->layout_version = HYMT_LAYOUT_VERSION;
-		hymt_shared->lock = &GetNamedLWLockTranche("hymt")->lock;
+		hymt_shared->lock = &locks[0].lock;
 		for (int i = 0; i < HYMT_CLASSES; i++)
 			ConditionVariableInit(&hymt_shared->slot_freed[i]);
 		hymt_shared->stat.since = GetCurrentTimestamp();
 		hymt_shared->device_count = hymt_devices;
 		for (int i = 0; i < HYMT_MAX_DEVICES; i++)
 			init_device(&hymt_shared->device[i]);
+		hymt_databases_init(&hymt_shared->databases, &locks[1].lock);
+		hymt_cache_shared_init(&hymt_shared->cache);
 		init_slots(hymt_shared);
 		init_progress(hymt_shared);
 		init_area(hymt_shared);
+		init_cache_memory(hymt_shared);
+		init_cache_list(hymt_shared, &locks[2].lock);
+		init_job_calls(hymt_shared, &locks[3].lock);
 	}
 	LWLockRelease(AddinShmemInitLock);
 }

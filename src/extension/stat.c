@@ -4,7 +4,7 @@
  * The counting runs in backends and workers, where the things happen; it only moves integers, under the queue lock. The
  * SQL functions run in backends and take copies under the lock. A text that is translated is never looked at.
  */
-#include "session.h"
+#include "cache.h"
 #include "row.h"
 #include "queue_internal.h"
 
@@ -183,7 +183,7 @@ hymt_stat_refused(HymtStatFailure kind)
 
 /* --- hymt_stat ---------------------------------------------------------------------------------------------------- */
 
-#define STAT_COLUMNS 33
+#define STAT_COLUMNS 42
 #define ACTIVITY_COLUMNS 13
 
 static void
@@ -240,6 +240,27 @@ add_histogram(HymtRow *row, const HymtHistogram *histogram)
 													  FLOAT8PASSBYVAL, TYPALIGN_DOUBLE)));
 }
 
+/* Nine columns. These have no part in the queue lock. */
+static void
+add_cache(HymtRow *row)
+{
+	uint64		count[HYMT_CACHE_COUNTS];
+	uint64		entries;
+	uint64		bytes;
+
+	hymt_cache_counts(count);
+	hymt_cache_memory_usage(&entries, &bytes);
+	add_counter(row, count[HYMT_CACHE_MEMORY_HITS]);
+	add_counter(row, count[HYMT_CACHE_TABLE_HITS]);
+	add_counter(row, count[HYMT_CACHE_MISSES]);
+	add_counter(row, entries);
+	add_counter(row, bytes);
+	add_counter(row, count[HYMT_CACHE_MEMORY_EVICTIONS]);
+	add_counter(row, count[HYMT_CACHE_WRITTEN]);
+	add_counter(row, count[HYMT_CACHE_DROPPED]);
+	add_counter(row, count[HYMT_CACHE_TABLE_EVICTIONS]);
+}
+
 Datum
 hymt_stat(PG_FUNCTION_ARGS)
 {
@@ -276,6 +297,7 @@ hymt_stat(PG_FUNCTION_ARGS)
 	add_counter(&row, stat.preemptions);
 	add_histogram(&row, &stat.queue_wait);
 	add_histogram(&row, &stat.total_time);
+	add_cache(&row);
 	hymt_row_add(&row, TimestampTzGetDatum(stat.since));
 	Assert(row.next == STAT_COLUMNS);
 	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), row.value, row.null)));
@@ -291,6 +313,7 @@ hymt_stat_reset(PG_FUNCTION_ARGS)
 	memset(&hymt_shared->stat, 0, sizeof(HymtStats));
 	hymt_shared->stat.since = now;
 	LWLockRelease(hymt_shared->lock);
+	hymt_cache_counts_reset();
 	PG_RETURN_VOID();
 }
 

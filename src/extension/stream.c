@@ -14,6 +14,7 @@
  * skipped, and a translation that does not begin with it is an error. So what was given is always the beginning of one
  * translation.
  */
+#include "cache.h"
 #include "session.h"
 
 #include "funcapi.h"
@@ -28,7 +29,9 @@ typedef struct Stream
 {
 	MemoryContextCallback callback;
 	HymtRequestHandle *request; /* NULL: it ended */
-	HymtOnError on_error;
+	HymtOrder	order;
+	const char *utf8;			/* the text, of these bytes */
+	Size		length;
 	text	   *source;			/* only where on_error may want it */
 	int			attempt;		/* to compute the answer, that the last piece was of */
 	Size		position;		/* in that one; behind it comes the next piece */
@@ -82,13 +85,13 @@ end_failed(Stream *stream)
 	if (stream->request != NULL)
 		hymt_request_release(stream->request);
 	stream->ended = true;
-	return stream->on_error == HYMT_ON_ERROR_SOURCE && !stream->any ? stream->source : NULL;
+	return stream->order.on_error == HYMT_ON_ERROR_SOURCE && !stream->any ? stream->source : NULL;
 }
 
 static text *
 end_changed(Stream *stream)
 {
-	if (stream->on_error == HYMT_ON_ERROR_RAISE)
+	if (stream->order.on_error == HYMT_ON_ERROR_RAISE)
 		raise_changed();
 	return end_failed(stream);
 }
@@ -102,7 +105,7 @@ row_of(Stream *stream, int since)
 
 	if (row != NULL)
 		return row;
-	if (stream->on_error == HYMT_ON_ERROR_RAISE)
+	if (stream->order.on_error == HYMT_ON_ERROR_RAISE)
 		hymt_raise_unconvertible(character);
 	return end_failed(stream);
 }
@@ -119,7 +122,7 @@ take_end(Stream *stream, text **row)
 	stream->ended = true;
 	if (outcome.failure != HYMT_FAILURE_NONE)
 	{
-		if (stream->on_error == HYMT_ON_ERROR_RAISE)
+		if (stream->order.on_error == HYMT_ON_ERROR_RAISE)
 			hymt_raise_outcome(&outcome);
 		pfree(outcome.text);
 		*row = end_failed(stream);
@@ -127,6 +130,8 @@ take_end(Stream *stream, text **row)
 	}
 	stream->position = 0;
 	same = outcome.text_length >= (Size) since && accept_bytes(stream, outcome.text, outcome.text_length);
+	if (same)
+		hymt_cache_store(&stream->order, stream->utf8, stream->length, &outcome);
 	pfree(outcome.text);
 	if (!same)
 		*row = end_changed(stream);
@@ -179,13 +184,26 @@ next_row(Stream *stream, text **row)
 
 /* --- the function ------------------------------------------------------------------------------------------------- */
 
+static char *
+copy_bytes(const char *bytes, Size length)
+{
+	char	   *copy = palloc_extended(length, MCXT_ALLOC_HUGE);
+
+	if (length > 0)
+		memcpy(copy, bytes, length);
+	return copy;
+}
+
 /* In the memory of all calls, which is the current one. */
 static Stream *
-new_stream(const HymtOrder *order, const text *source)
+new_stream(const HymtOrder *order, const text *source, const char *utf8, Size length)
 {
 	Stream	   *stream = palloc0(sizeof(Stream));
 
-	stream->on_error = order->on_error;
+	stream->order = *order;
+	stream->order.context = copy_bytes(order->context, order->context_length);
+	stream->utf8 = copy_bytes(utf8, length);
+	stream->length = length;
 	if (order->on_error == HYMT_ON_ERROR_SOURCE)
 	{
 		stream->source = palloc(VARSIZE_ANY(source));
@@ -199,7 +217,7 @@ new_stream(const HymtOrder *order, const text *source)
 	return stream;
 }
 
-/* NULL when the text is translated without: it needs no model, or there is no room for a stream. */
+/* NULL when the text is translated without: it needs no model or was translated before, or there is no room for a stream. */
 static Stream *
 begin(const HymtOrder *order, const text *source, MemoryContext memory)
 {
@@ -208,12 +226,12 @@ begin(const HymtOrder *order, const text *source, MemoryContext memory)
 	Size		length;
 	const char *utf8 = hymt_server_to_utf8(given, VARSIZE_ANY_EXHDR(source), &length);
 
-	if (hymt_needs_model(order, utf8, length))
+	if (hymt_needs_model(order, utf8, length) && !hymt_cache_has(order, utf8, length))
 	{
 		HymtRequestSpec spec = hymt_request_spec(order, utf8, length);
 		MemoryContext caller = MemoryContextSwitchTo(memory);
 
-		stream = new_stream(order, source);
+		stream = new_stream(order, source, utf8, length);
 		MemoryContextSwitchTo(caller);
 		if (!hymt_request_submit_stream(&spec, &stream->request))
 			stream = NULL;
@@ -236,6 +254,9 @@ first_row(FunctionCallInfo fcinfo, MemoryContext memory, text **row)
 		return NULL;
 	hymt_read_order(fcinfo, &order);
 	source = PG_GETARG_TEXT_PP(0);
+	*row = hymt_human_find(&order, VARDATA_ANY(source), VARSIZE_ANY_EXHDR(source));
+	if (*row != NULL)
+		return NULL;
 	stream = begin(&order, source, memory);
 	if (stream == NULL)
 		*row = hymt_translate_text(source, &order, NULL);

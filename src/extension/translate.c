@@ -6,6 +6,7 @@
  */
 #include "ahead.h"
 #include "progress.h"
+#include "cache.h"
 #include "session.h"
 
 #include "access/htup_details.h"
@@ -480,8 +481,10 @@ hymt_raise_unconvertible(uint32 character)
 }
 
 text *
-hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_error, HymtReport *report)
+hymt_text_of_outcome(text *source, const HymtOrder *order, const char *utf8, Size length, const HymtOutcome *outcome,
+					 HymtReport *report)
 {
+	HymtOnError on_error = order->on_error;
 	uint32		character;
 	text	   *result;
 
@@ -503,6 +506,9 @@ hymt_text_of_outcome(text *source, const HymtOutcome *outcome, HymtOnError on_er
 		return fallback(source, on_error, report);
 	}
 	report->status = "translated";
+	report->cached = outcome->cached != HYMT_CACHE_MISS;
+	/* A translation that the server encoding lacks a character for is none, and not kept. */
+	hymt_cache_store(order, utf8, length, outcome);
 	return result;
 }
 
@@ -545,6 +551,12 @@ hymt_translate_text(text *source, const HymtOrder *order, HymtReport *report)
 	if (report == NULL)
 		report = &unread;
 	memset(report, 0, sizeof(HymtReport));
+	result = hymt_human_find(order, given, VARSIZE_ANY_EXHDR(source));
+	if (result != NULL)
+	{
+		report->status = "human";
+		return result;
+	}
 	utf8 = hymt_server_to_utf8(given, VARSIZE_ANY_EXHDR(source), &length);
 	if (!hymt_needs_model(order, utf8, length))
 	{
@@ -553,12 +565,13 @@ hymt_translate_text(text *source, const HymtOrder *order, HymtReport *report)
 	}
 	else
 	{
-		if (!hymt_ahead_take(order, utf8, length, &outcome))
+		if (!hymt_ahead_take(order, utf8, length, &outcome) &&
+			hymt_cache_find(order, utf8, length, &outcome) == HYMT_CACHE_MISS)
 		{
 			spec = hymt_request_spec(order, utf8, length);
 			hymt_request_wait(hymt_request_submit(&spec), &outcome);
 		}
-		result = hymt_text_of_outcome(source, &outcome, order->on_error, report);
+		result = hymt_text_of_outcome(source, order, utf8, length, &outcome, report);
 		pfree(outcome.text);
 	}
 	if (utf8 != given)
@@ -642,7 +655,7 @@ fill_details(Datum *values, bool *nulls, const HymtOrder *order, const HymtRepor
 	set_text(values, nulls, DETAIL_STATUS, report->status);
 	values[DETAIL_FAILED_CHECKS] = PointerGetDatum(construct_empty_array(TEXTOID));
 	set_text(values, nulls, DETAIL_FINISH_REASON, finish_name(report->finish));
-	values[DETAIL_CACHED] = BoolGetDatum(false);
+	values[DETAIL_CACHED] = BoolGetDatum(report->cached);
 	set_text(values, nulls, DETAIL_MODEL, answering_model(report));
 	values[DETAIL_INPUT_TOKENS] = Int32GetDatum(report->input_tokens);
 	values[DETAIL_OUTPUT_TOKENS] = Int32GetDatum(report->output_tokens);

@@ -1,10 +1,11 @@
 /*
- * trigger.c: hymt_translate_trigger('col', 'target_col', 'src', 'tgt' [, 'on_error']).
+ * trigger.c: hymt_translate_trigger('col', 'target_col', 'src', 'tgt' [, 'on_error'] [, 'async']).
  *
- * Runs in backends, BEFORE INSERT OR UPDATE FOR EACH ROW. Changes nothing but the row at hand. Calls the model only
- * when the source changed and nobody gave a translation by hand in the same statement.
+ * Runs in backends. BEFORE INSERT OR UPDATE FOR EACH ROW it changes nothing but the row at hand; with 'async' it is fired
+ * AFTER, changes nothing, and leaves a job, see trigger_async.c. Calls the model only when the source changed and nobody
+ * gave a translation by hand in the same statement.
  */
-#include "session.h"
+#include "trigger.h"
 
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
@@ -17,11 +18,8 @@
 
 PG_FUNCTION_INFO_V1(hymt_translate_trigger);
 
-typedef struct Columns
-{
-	int			source;			/* attribute numbers */
-	int			target;
-} Columns;
+/* The last argument, of a trigger that leaves jobs. */
+#define ASYNC "async"
 
 static void
 raise_protocol(const char *message)
@@ -31,6 +29,12 @@ raise_protocol(const char *message)
 			 errmsg("hymt_translate_trigger: %s", message)));
 }
 
+static bool
+is_async(const Trigger *trigger)
+{
+	return trigger->tgnargs > 4 && strcmp(trigger->tgargs[trigger->tgnargs - 1], ASYNC) == 0;
+}
+
 static void
 check_call(FunctionCallInfo fcinfo)
 {
@@ -38,15 +42,16 @@ check_call(FunctionCallInfo fcinfo)
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		raise_protocol("not called by a trigger");
-	if (!TRIGGER_FIRED_FOR_ROW(data->tg_event) || !TRIGGER_FIRED_BEFORE(data->tg_event))
-		raise_protocol("must be fired BEFORE, FOR EACH ROW");
+	if (!TRIGGER_FIRED_FOR_ROW(data->tg_event) || TRIGGER_FIRED_BEFORE(data->tg_event) == is_async(data->tg_trigger))
+		raise_protocol(is_async(data->tg_trigger) ? "\"async\", it must be fired AFTER, FOR EACH ROW" :
+					   "must be fired BEFORE, FOR EACH ROW");
 	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event) && !TRIGGER_FIRED_BY_UPDATE(data->tg_event))
 		raise_protocol("must be fired by INSERT or UPDATE");
-	if (data->tg_trigger->tgnargs < 4 || data->tg_trigger->tgnargs > 5)
+	if (data->tg_trigger->tgnargs < 4 || data->tg_trigger->tgnargs > (is_async(data->tg_trigger) ? 6 : 5))
 		ereport(ERROR,
 				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
-				 errmsg("hymt_translate_trigger takes 4 or 5 arguments, not %d", data->tg_trigger->tgnargs),
-				 errhint("They are column, target column, source language, target language and perhaps on_error.")));
+				 errmsg("hymt_translate_trigger takes 4 or 5 arguments, and \"async\", not %d", data->tg_trigger->tgnargs),
+				 errhint("They are column, target column, source language, target language, and perhaps on_error and \"async\".")));
 }
 
 /* A column by name, which must hold text of some kind. */
@@ -88,29 +93,36 @@ check_room(Relation relation, int target)
 				 errhint("Use type text.")));
 }
 
-static void
-find_columns(const TriggerData *data, Columns *columns)
+void
+hymt_trigger_columns(Relation relation, const Trigger *trigger, HymtTriggerColumns *columns)
 {
-	columns->source = text_column(data->tg_relation, data->tg_trigger->tgargs[0]);
-	columns->target = text_column(data->tg_relation, data->tg_trigger->tgargs[1]);
-	check_room(data->tg_relation, columns->target);
+	columns->source = text_column(relation, trigger->tgargs[0]);
+	columns->target = text_column(relation, trigger->tgargs[1]);
+	check_room(relation, columns->target);
 	if (columns->source == columns->target)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("hymt_translate_trigger: source and target are the same column")));
 }
 
-static void
-read_order(const TriggerData *data, HymtOrder *order)
+/* The fifth argument, unless that is "async"; NULL: none. */
+static const char *
+on_error_argument(const Trigger *trigger)
 {
-	char	  **arguments = data->tg_trigger->tgargs;
+	return trigger->tgnargs > 4 && strcmp(trigger->tgargs[4], ASYNC) != 0 ? trigger->tgargs[4] : NULL;
+}
+
+void
+hymt_trigger_order(const Trigger *trigger, HymtOrder *order)
+{
+	char	  **arguments = trigger->tgargs;
 
 	memset(order, 0, sizeof(HymtOrder));
 	if (strcmp(arguments[2], "auto") != 0)
 		order->source = hymt_order_language("src", cstring_to_text(arguments[2]));
 	order->target = hymt_order_language("tgt", cstring_to_text(arguments[3]));
-	if (data->tg_trigger->tgnargs > 4)
-		order->on_error = hymt_order_on_error(cstring_to_text(arguments[4]));
+	if (on_error_argument(trigger) != NULL)
+		order->on_error = hymt_order_on_error(cstring_to_text(on_error_argument(trigger)));
 	if (order->source == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
@@ -122,8 +134,8 @@ read_order(const TriggerData *data, HymtOrder *order)
  * Whether a column differs between the old and the new row, byte for byte: citext and nondeterministic collations call
  * texts equal whose translations differ.
  */
-static bool
-column_changed(const TriggerData *data, int number)
+bool
+hymt_trigger_column_changed(const TriggerData *data, int number)
 {
 	TupleDesc	descriptor = RelationGetDescr(data->tg_relation);
 	Form_pg_attribute attribute = TupleDescAttr(descriptor, number - 1);
@@ -139,12 +151,12 @@ column_changed(const TriggerData *data, int number)
 
 /* Whether the statement leaves the target to the trigger. */
 static bool
-must_translate(const TriggerData *data, HeapTuple row, const Columns *columns)
+must_translate(const TriggerData *data, HeapTuple row, const HymtTriggerColumns *columns)
 {
 	bool		null;
 
 	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
-		return column_changed(data, columns->source) && !column_changed(data, columns->target);
+		return hymt_trigger_column_changed(data, columns->source) && !hymt_trigger_column_changed(data, columns->target);
 	heap_getattr(row, columns->target, RelationGetDescr(data->tg_relation), &null);
 	return null;
 }
@@ -153,8 +165,8 @@ must_translate(const TriggerData *data, HeapTuple row, const Columns *columns)
  * A column's value as text, through its type's output function. The blanks that pad a character(n) are no part of the
  * text, as in a cast to text.
  */
-static text *
-column_text(HeapTuple row, TupleDesc descriptor, int number)
+text *
+hymt_column_text(HeapTuple row, TupleDesc descriptor, int number)
 {
 	char	   *value = SPI_getvalue(row, descriptor, number);
 	Size		length;
@@ -174,8 +186,8 @@ column_text(HeapTuple row, TupleDesc descriptor, int number)
 }
 
 /* Through the input function with the column's type modifier, so that limits and domain checks apply as usual. */
-static Datum
-column_value(const text *value, TupleDesc descriptor, int number)
+Datum
+hymt_column_value(const text *value, TupleDesc descriptor, int number)
 {
 	Form_pg_attribute attribute = TupleDescAttr(descriptor, number - 1);
 	char	   *string = text_to_cstring(value);
@@ -190,16 +202,16 @@ column_value(const text *value, TupleDesc descriptor, int number)
 }
 
 static HeapTuple
-with_translation(HeapTuple row, const TriggerData *data, Columns *columns, const HymtOrder *order)
+with_translation(HeapTuple row, const TriggerData *data, HymtTriggerColumns *columns, const HymtOrder *order)
 {
 	TupleDesc	descriptor = RelationGetDescr(data->tg_relation);
-	text	   *source = column_text(row, descriptor, columns->source);
+	text	   *source = hymt_column_text(row, descriptor, columns->source);
 	text	   *translation = source == NULL ? NULL : hymt_translate_text(source, order, NULL);
 	Datum		value = (Datum) 0;
 	bool		null = translation == NULL;
 
 	if (!null)
-		value = column_value(translation, descriptor, columns->target);
+		value = hymt_column_value(translation, descriptor, columns->target);
 	return heap_modify_tuple_by_cols(row, descriptor, 1, &columns->target, &value, &null);
 }
 
@@ -207,13 +219,18 @@ Datum
 hymt_translate_trigger(PG_FUNCTION_ARGS)
 {
 	TriggerData *data = (TriggerData *) fcinfo->context;
-	Columns		columns;
+	HymtTriggerColumns columns;
 	HymtOrder	order;
 	HeapTuple	row;
 
 	check_call(fcinfo);
-	find_columns(data, &columns);
-	read_order(data, &order);
+	hymt_trigger_columns(data->tg_relation, data->tg_trigger, &columns);
+	hymt_trigger_order(data->tg_trigger, &order);
+	if (is_async(data->tg_trigger))
+	{
+		hymt_trigger_submit(data, &columns, &order);
+		return PointerGetDatum(NULL);
+	}
 	row = TRIGGER_FIRED_BY_UPDATE(data->tg_event) ? data->tg_newtuple : data->tg_trigtuple;
 	if (must_translate(data, row, &columns))
 		row = with_translation(row, data, &columns, &order);

@@ -334,6 +334,7 @@ worker_exit(int code, Datum argument)
 	device->proven = false;
 	device->pace = 0;
 	device->probed_at = 0;
+	hymt_cache_devices_changed();
 	hymt_worker_unlock_device();
 	hymt_queue_recover(hymt_worker->device);
 	hymt_worker_wake_others();
@@ -400,7 +401,7 @@ recover_from_error(void)
 	error_context_stack = NULL;
 	HOLD_INTERRUPTS();
 	EmitErrorReport();
-	AbortCurrentTransaction();	/* catch_up_with_invalidations() makes one */
+	AbortCurrentTransaction();	/* hymt_catch_up_with_invalidations() makes one */
 	LWLockReleaseAll();
 	ConditionVariableCancelSleep();
 	pgstat_report_wait_end();
@@ -411,12 +412,12 @@ recover_from_error(void)
 }
 
 /*
- * Invalidations of catalog caches mean nothing here, but a process that leaves them unread delays the others: they are
- * told of their own delay one after the other, each by the one before. Core's launchers, which belong to no database
- * either, do the same; it is an empty transaction.
+ * Invalidations of catalog caches mean nothing to a process that reads none, but one that leaves them unread delays the
+ * others: they are told of their own delay one after the other, each by the one before. Core's launchers do the same; it
+ * is an empty transaction.
  */
-static void
-catch_up_with_invalidations(void)
+void
+hymt_catch_up_with_invalidations(void)
 {
 	if (catchupInterruptPending)
 		ProcessCatchupInterrupt();
@@ -447,7 +448,7 @@ hymt_worker_main(Datum argument)
 	for (;;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		catch_up_with_invalidations();
+		hymt_catch_up_with_invalidations();
 		MemoryContextSwitchTo(turn_context);
 		MemoryContextReset(turn_context);
 		turn();
@@ -455,9 +456,9 @@ hymt_worker_main(Datum argument)
 	}
 }
 
-/* How many of ours the postmaster has taken; it tells nobody when it has no room for one. */
+/* How many of ours the postmaster has taken, the launcher of database workers among them. */
 static int
-registered_workers(void)
+registered_processes(void)
 {
 	int			count = 0;
 	HYMT_REGISTERED_WORKER_ITER iter;
@@ -466,7 +467,7 @@ registered_workers(void)
 	{
 		const BackgroundWorker *worker = HYMT_REGISTERED_WORKER(iter);
 
-		if (strcmp(worker->bgw_library_name, "hymt") == 0 && strcmp(worker->bgw_function_name, "hymt_worker_main") == 0)
+		if (strcmp(worker->bgw_library_name, "hymt") == 0)
 			count++;
 	}
 	return count;
@@ -475,8 +476,6 @@ registered_workers(void)
 void
 hymt_register_workers(void)
 {
-	int			registered;
-
 	for (int i = 0; i < hymt_devices; i++)
 	{
 		BackgroundWorker registration = {
@@ -492,12 +491,18 @@ hymt_register_workers(void)
 		strlcpy(registration.bgw_type, "hymt worker", sizeof(registration.bgw_type));
 		RegisterBackgroundWorker(&registration);
 	}
-	registered = registered_workers();
-	if (registered < hymt_devices)
+}
+
+void
+hymt_check_registered(void)
+{
+	int			needed = hymt_devices + 1;
+	int			registered = registered_processes();
+
+	if (registered < needed)
 		ereport(WARNING,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("hymt: %d of max_worker_processes are needed, %d were left", hymt_devices, registered),
+				 errmsg("hymt: %d of max_worker_processes are needed, %d were left", needed, registered),
 				 errdetail("max_worker_processes is %d, and others take of it too.", max_worker_processes),
-				 errhint("Raise max_worker_processes by at least %d and restart PostgreSQL.",
-						 hymt_devices - registered)));
+				 errhint("Raise max_worker_processes by at least %d and restart PostgreSQL.", needed - registered)));
 }

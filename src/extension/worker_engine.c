@@ -82,6 +82,7 @@ hymt_worker_set_phase(HymtDevicePhase phase)
 	device->proven = proven;
 	device->pace = pace;
 	device->probed_at = phase == HYMT_DEVICE_READY ? engine->probed_at : 0;
+	hymt_cache_devices_changed();
 	hymt_worker_unlock_device();
 	/* They may have left requests to it, suspects at least. */
 	if (was_more)
@@ -239,6 +240,17 @@ hymt_worker_launch(HymtEngine *engine, HymtFailure *failure, char *message, Size
 	return true;
 }
 
+/* The next engine that serves will be one of these settings, so that answers of others are not looked up any more. */
+void
+hymt_worker_expect_engine(void)
+{
+	uint64		settings = hymt_engine_settings_hash(&hymt_worker->settings);
+
+	hymt_cache_engine_starts(hymt_worker_lock_device(), settings);
+	hymt_cache_devices_changed();
+	hymt_worker_unlock_device();
+}
+
 void
 hymt_worker_start_serving(void)
 {
@@ -247,6 +259,7 @@ hymt_worker_start_serving(void)
 	bool		known;
 
 	hymt_worker->serving->settings = hymt_worker->settings;
+	hymt_worker_expect_engine();
 	if (hymt_worker_launch(hymt_worker->serving, &failure, message, sizeof(message)))
 	{
 		hymt_worker_set_phase(HYMT_DEVICE_STARTING);

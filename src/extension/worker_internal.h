@@ -60,6 +60,7 @@ typedef struct HymtEngine
 	int			in_flight_at_end;
 	bool		has_answered;
 	TimestampTz ready_at;		/* 0: never was */
+	char		fingerprint[HYMT_FINGERPRINT_DIGITS + 1];	/* as READY told it; empty: not yet, or it was none */
 	int			credits;
 	HymtFlight *flights;		/* [slot count] */
 	int			in_flight;
@@ -129,6 +130,7 @@ extern void hymt_worker_schedule_start(int delay_ms);
 
 /* Fork and exec with its settings; false with the reason in failure and message. */
 extern bool hymt_worker_launch(HymtEngine *engine, HymtFailure *failure, char *message, Size size);
+extern void hymt_worker_expect_engine(void);
 extern void hymt_worker_start_serving(void);
 extern void hymt_worker_end_conversation(HymtEngine *engine, HymtEnding ending);
 extern void hymt_worker_reap_engine(HymtEngine *engine);

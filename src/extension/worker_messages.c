@@ -28,11 +28,13 @@ handle_ready(HymtEngine *engine, const HymtMessage *message)
 	const HymtReady *ready = &message->as.ready;
 	const HymtReadyParts *parts = &message->ready_parts;
 	TimestampTz now = GetCurrentTimestamp();
+	uint64		settings = hymt_engine_settings_hash(&engine->settings);
 	HymtDeviceState *device;
 
 	hymt_worker_note_progress(engine);
 	engine->ready_at = now;
 	engine->credits = (int) Min(ready->credits, (uint32) hymt_shared->slot_count);
+	hymt_worker_copy_text(engine->fingerprint, sizeof(engine->fingerprint), parts->fingerprint);
 	hymt_worker->proven = engine->settings;
 	hymt_worker->has_proven = true;
 	hymt_worker->failure = HYMT_FAILURE_NONE;
@@ -56,6 +58,7 @@ handle_ready(HymtEngine *engine, const HymtMessage *message)
 	device->ready_since = now;
 	device->failure = HYMT_FAILURE_NONE;
 	device->sqlstate = 0;
+	hymt_cache_engine_ready(device, settings);
 	hymt_worker_unlock_device();
 	hymt_worker_set_phase(HYMT_DEVICE_READY);
 	ereport(LOG, (errmsg("hymt: engine (PID %d) is ready", (int) engine->process.pid)));
@@ -152,7 +155,8 @@ handle_result(HymtEngine *engine, const HymtMessage *message)
 		return;
 	hymt_queue_answer(hymt_worker->device, (int) result->slot, result->generation, message->text.data,
 					  message->text.length, (HymtFinish) result->finish, (int) result->input_tokens,
-					  (int) result->output_tokens);
+					  (int) result->output_tokens,
+					  result->fingerprint[0] != '\0' ? result->fingerprint : engine->fingerprint);
 	note_answered(engine);
 }
 

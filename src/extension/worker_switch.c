@@ -54,6 +54,7 @@ use_wanted_settings(void)
 	if (is_wanted(&hymt_worker->settings) && hymt_worker->phase != HYMT_DEVICE_REFUSED)
 		return;
 	hymt_worker->settings = hymt_worker->wanted;
+	hymt_worker_expect_engine();
 	hymt_worker_reset_failures();
 	hymt_worker->phase = HYMT_DEVICE_NO_WORKER;	/* leaves REFUSED */
 	if (serving->conversing)

@@ -24,6 +24,7 @@
  *      mock:pid                answer with the process number
  *      mock:arrival [ANY]      answer with the number of requests that arrived until this one, counting it
  *      mock:chinese            answer in Chinese
+ *      mock:fingerprint NAME   say that what made the answer is what a model NAME has (see HymtResult.fingerprint)
  *      mock:finish REASON      stop, length or loop
  *      mock:fail NAME          a failure: see failure_names
  *      mock:badutf8            answer with a byte sequence that is not UTF-8
@@ -386,7 +387,13 @@ send_result_part(const Request *request, const char *text, size_t length, HymtFi
 		.input_tokens = (uint32_t) strlen(request->text), .output_tokens = (uint32_t) length,
 		.text_length = (uint32_t) length
 	};
+	char		fingerprint[65];
 
+	if (strcmp(request->verb, "fingerprint") == 0)
+	{
+		make_fingerprint(request->argument, fingerprint, sizeof(fingerprint));
+		memcpy(result.fingerprint, fingerprint, sizeof(result.fingerprint));
+	}
 	send_frame(HYMT_FRAME_RESULT, &result, sizeof(result), parts, 1, most, piece);
 }
 

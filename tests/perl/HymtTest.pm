@@ -63,7 +63,8 @@ sub model_directory
 	return $directory;
 }
 
-# A running server with hymt, the mock engine and the extension. Options: model => name or path, conf => more settings,
+# A running server with hymt, the mock engine and the extension. Nothing is cached unless conf says so: most tests ask for
+# what they want to happen, and it would not happen to a text that was translated before. Options: model => name or path, conf => more settings,
 # init => arguments of init, engine => '' and model => 'demo' for the real ones, install_path => another PostgreSQL.
 sub hymt_node
 {
@@ -80,6 +81,7 @@ hymt.engine = '$engine'
 hymt.model = '$model'
 max_connections = 60
 autovacuum = off
+hymt.cache = off
 END
 	$node->append_conf('postgresql.conf', $option{conf}) if defined $option{conf};
 	$node->start;

@@ -214,7 +214,7 @@ scenario 'fewer worker processes than devices' => sub {
 		"hymt.devices = 3\nmax_worker_processes = 2\nmax_logical_replication_workers = 0");
 	$node->start;
 	like(slurp_file($node->logfile, $start),
-		qr/WARNING:  hymt: 3 of max_worker_processes are needed, 2 were left/, 'the log has numbers');
+		qr/WARNING:  hymt: 4 of max_worker_processes are needed, 2 were left/, 'the log has numbers');
 	is($node->safe_psql('postgres', calls(20, 'two of three')), '20', 'those that are there work');
 	is($node->safe_psql('postgres', "SELECT count(*) FROM hymt_status WHERE state = 'no worker'"),
 		'1', 'one is missing');
@@ -227,8 +227,8 @@ scenario 'no worker process at all' => sub {
 	$node->append_conf('postgresql.conf', "hymt.devices = 1\nmax_worker_processes = 0");
 	$node->start;
 	like(slurp_file($node->logfile, $start),
-		qr/WARNING:  hymt: 1 of max_worker_processes are needed, 0 were left/, 'the log has numbers');
-	like(slurp_file($node->logfile, $start), qr/HINT:  Raise max_worker_processes by at least 1/, 'and a hint');
+		qr/WARNING:  hymt: 2 of max_worker_processes are needed, 0 were left/, 'the log has numbers');
+	like(slurp_file($node->logfile, $start), qr/HINT:  Raise max_worker_processes by at least 2/, 'and a hint');
 	my $session = finish(background($node, translate('hello')));
 	is($session->{err}, 'ERROR:  57P03', 'callers are told');
 	cmp_ok($session->{took}, '<', 15, 'soon');

@@ -241,7 +241,7 @@ END
 	$node->restart;
 	is($node->safe_psql('postgres', 'SELECT requests, answered FROM hymt_stat'), '0|0', 'a restart begins anew');
 	my @lines = grep { /hymt/ && / LOG:  / && !/ LOG:  (statement|received|hymt: )/ } split /\n/, slurp_file($node->logfile);
-	@lines = grep { !/parameter "hymt\.|background worker "hymt worker/ } @lines;    # PostgreSQL's own
+	@lines = grep { !/parameter "hymt\.|background worker "hymt / } @lines;    # PostgreSQL's own
 	is("@lines", '', 'every line begins alike');
 	like(slurp_file($node->logfile), qr/LOG:  hymt: engine \(PID \d+\) is ready$/m, 'and names the engine');
 }

@@ -149,12 +149,17 @@ scenario 'the engine is killed while eight sessions translate' => sub {
 		$real->safe_psql('postgres', 'SELECT count(*) FROM words WHERE translation ~ $$[a-z]$$'),
 		'>', 8, 'the model translates');
 
+	# Row by row, so that it takes a while, and not before all of them are known.
+	$real->safe_psql('postgres', 'CREATE TABLE gate (open bool)');
 	my @sessions = map { background($real, <<'END') } 1 .. 8;
+SET hymt.read_ahead = off;
+DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM gate) LOOP PERFORM pg_sleep(0.02); END LOOP; END $$;
 SELECT count(*), count(*) FILTER (WHERE translation IS DISTINCT FROM again)
   FROM (SELECT translation, hymt_translate(word, 'zh', 'en', on_error => 'source') AS again
-          FROM generate_series(1, 8), (SELECT * FROM words ORDER BY random()) AS w) AS s
+          FROM generate_series(1, 24), (SELECT * FROM words ORDER BY random()) AS w) AS s
 END
 	my @pids = map { session_pid($real, $_) } @sessions;
+	$real->safe_psql('postgres', 'INSERT INTO gate VALUES (true)');
 	my $last = 0;
 	my $killed = 0;
 	for my $round (1 .. 4)
@@ -171,7 +176,7 @@ END
 	cmp_ok($killed, '>=', 2, 'engines were killed');
 	is_deeply(
 		[ map { my $s = finish($_); "$s->{out}$s->{err}" } @sessions ],
-		[ ('128|0') x 8 ],
+		[ ('384|0') x 8 ],
 		'every row is what it was in peace');
 	is(status($real, 'restarts'), $killed, 'and each cost one engine');
 	is_still_here($real, $witness);

@@ -32,16 +32,18 @@ CREATE MATERIALIZED VIEW shown AS SELECT count(*), max(english(title)) AS last F
 END
 
 # One line about each object of the extension with its privileges, first ones (with which pg_dump compares) and present
-# ones but those of clerk.
+# ones but those of clerk. A table that only its owner may use has these privileges or none after an upgrade, which is the
+# same.
 my $members = <<'END';
 SELECT string_agg(line, E'\n' ORDER BY line COLLATE "C")
 FROM (SELECT concat_ws(' | ',
     pg_describe_object(d.classid, d.objid, 0),
     CASE WHEN p.oid IS NOT NULL THEN pg_get_functiondef(p.oid) END,
     CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END,
-    (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(coalesce(p.proacl, c.relacl)) AS a
+    (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(coalesce(p.proacl, c.relacl, acldefault('r', c.relowner))) AS a
       WHERE a::text NOT LIKE 'clerk=%'),
-    'initially ' || (SELECT string_agg(a::text, ',' ORDER BY a::text) FROM unnest(i.initprivs) AS a),
+    'initially ' || (SELECT string_agg(a::text, ',' ORDER BY a::text)
+      FROM unnest(coalesce(i.initprivs, acldefault('r', c.relowner))) AS a),
     obj_description(d.objid, d.classid::regclass::name)) AS line
   FROM pg_depend d
   JOIN pg_extension e ON e.oid = d.refobjid AND d.refclassid = 'pg_extension'::regclass AND e.extname = 'hymt'
@@ -66,6 +68,7 @@ ALTER DATABASE postgres SET hymt.queue_timeout = '55s';
 END
 	$old->safe_psql('former', "CREATE EXTENSION hymt VERSION '0.1.0'");
 	$old->safe_psql($_, $objects) foreach 'postgres', 'former';
+	$old->safe_psql('postgres', "SELECT hymt_set_translation('held', 'zh', 'en', 'by hand')");
 	return $old;
 }
 
@@ -151,6 +154,7 @@ sub check_upgrade
 		"{hymt.queue_timeout=54s}\n{hymt.queue_timeout=55s}", 'settings of roles and databases are kept');
 	is($new->safe_psql('postgres', 'SHOW hymt.queue_timeout'), '55s', 'and are in force');
 	uses_work($new, 'postgres', 'the present version');
+	is($new->safe_psql('postgres', translate('held')), 'by hand', 'what a person has translated is kept');
 	is($new->safe_psql('former', "SELECT extversion FROM pg_extension WHERE extname = 'hymt'"),
 		'0.1.0', 'the extension is of the version that it was');
 	uses_work($new, 'former', 'a former version');
