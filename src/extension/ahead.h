@@ -85,7 +85,10 @@ extern HymtAheadEntry *hymt_ahead_ask(HymtAheadAnswers *answers, const HymtOrder
 									  bool *missed);
 extern void hymt_ahead_drop(HymtAheadEntry *entry);
 
-/* Takes an answer that is there out of the queue, so that its slot is free. False when there is none yet. */
+/* Asks once more for an answer that was lost. False when there is no room for that now. */
+extern bool hymt_ahead_ask_again(HymtAheadEntry *entry);
+
+/* Takes an answer that is there out of the queue, so that its slot is free. False when there is none yet, or it was lost. */
 extern bool hymt_ahead_settle(HymtAheadEntry *entry);
 
 /*

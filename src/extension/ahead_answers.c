@@ -5,8 +5,9 @@
  * call looks its own arguments up in it, every byte of all that its answer depends on, so that it can only find what it
  * would have asked for itself; that it belongs to another row, node or statement does not matter.
  *
- * A request belongs to a resource owner and may be released behind our back, at an abort; it takes itself out of its entry
- * then. The entries of a node lie in a memory context of their own and leave the table when that is deleted, whether or
+ * A request belongs to a resource owner and may be released behind our back, at an abort, or because others have taken the
+ * slot of an answer that was left lying; it takes itself out of its entry then. Such an entry is lost: it is asked again
+ * when the window moves on, or else its call asks. The entries of a node lie in a memory context of their own and leave the table when that is deleted, whether or
  * not the node was ended.
  */
 #include "ahead.h"
@@ -41,8 +42,9 @@ struct HymtAheadEntry
 	char		adapter[HYMT_ADAPTER_NAME_MAX];
 	HymtDraw	draw;
 	bool		bulk;
-	HymtRequestHandle *request; /* NULL: answered, or lost */
+	HymtRequestHandle *request; /* NULL: answered, failed, or lost */
 	bool		answered;
+	bool		failed;			/* for reasons that are not the text's: is not asked ahead again */
 	HymtOutcome outcome;		/* once answered, by the engine or the cache; its text lies in the memory context */
 	Size		context_length;
 	Size		length;			/* of the text */
@@ -85,7 +87,13 @@ texts_length(const HymtAheadEntry *entry)
 	return entry->context_length + entry->length;
 }
 
-/* One that is neither lost nor, unless `answers` is NULL, of another node. */
+static bool
+is_lost(const HymtAheadEntry *entry)
+{
+	return !entry->answered && !entry->failed && entry->request == NULL;
+}
+
+/* One of a node that has not failed, or of any node (NULL), and not lost either. */
 static HymtAheadEntry *
 find(const HymtAheadAnswers *answers, uint32 hash, const HymtOrder *order, const char *utf8, Size length)
 {
@@ -95,7 +103,7 @@ find(const HymtAheadAnswers *answers, uint32 hash, const HymtOrder *order, const
 	{
 		HymtAheadEntry *entry = dlist_container(HymtAheadEntry, in_bucket, iter.cur);
 
-		if ((entry->answered || entry->request != NULL) && (answers == NULL || entry->answers == answers) &&
+		if (!entry->failed && (answers == NULL ? !is_lost(entry) : entry->answers == answers) &&
 			is_same(entry, hash, order, utf8, length))
 			return entry;
 	}
@@ -192,6 +200,32 @@ new_entry(HymtAheadAnswers *answers, uint32 hash, const HymtOrder *order, const 
 	return entry;
 }
 
+/* Asks for a new or a lost one. False when there is no room. */
+static bool
+submit(HymtAheadEntry *entry)
+{
+	HymtOrder	order = {
+		.source = entry->source,
+		.target = entry->target,
+		.max_new_tokens = entry->max_new_tokens,
+		.draw = entry->draw,
+		.bulk = entry->bulk,
+		.context = entry->texts,
+		.context_length = entry->context_length
+	};
+	HymtRequestSpec spec;
+
+	memcpy(order.adapter, entry->adapter, sizeof(order.adapter));
+	spec = hymt_request_spec(&order, entry->texts + entry->context_length, entry->length);
+	return hymt_request_submit_ahead(&spec, &entry->request);
+}
+
+bool
+hymt_ahead_ask_again(HymtAheadEntry *entry)
+{
+	return !is_lost(entry) || submit(entry);
+}
+
 /* The answer is kept here: the cache may have lost it when the call's turn comes. */
 static HymtAheadEntry *
 take_from_cache(HymtAheadAnswers *answers, uint32 hash, const HymtOrder *order, const char *utf8, Size length)
@@ -221,10 +255,11 @@ hymt_ahead_ask(HymtAheadAnswers *answers, const HymtOrder *order, const char *ut
 {
 	uint32		hash = hash_of(order, utf8, length);
 	HymtAheadEntry *entry = find(answers, hash, order, utf8, length);
-	HymtRequestSpec spec;
 
 	if (entry != NULL)
 	{
+		if (!hymt_ahead_ask_again(entry))
+			return NULL;
 		entry->rows++;
 		return entry;
 	}
@@ -232,8 +267,7 @@ hymt_ahead_ask(HymtAheadAnswers *answers, const HymtOrder *order, const char *ut
 		return entry;
 	*missed = true;
 	entry = new_entry(answers, hash, order, utf8, length);
-	spec = hymt_request_spec(order, utf8, length);
-	if (!hymt_request_submit_ahead(&spec, &entry->request))
+	if (!submit(entry))
 	{
 		forget(entry);
 		return NULL;
@@ -256,14 +290,15 @@ collect(HymtAheadEntry *entry)
 {
 	HymtAheadAnswers *answers = entry->answers;
 	MemoryContext caller = MemoryContextSwitchTo(answers->context);
+	HymtCollected collected = hymt_request_collect(entry->request, entry->bulk, &entry->outcome);
 
-	entry->answered = hymt_request_collect(entry->request, entry->bulk, &entry->outcome);
 	MemoryContextSwitchTo(caller);
-	if (!entry->answered)
-	{
+	entry->answered = collected == HYMT_COLLECTED;
+	entry->failed = collected == HYMT_COLLECTED_FAILURE;
+	if (entry->failed)
 		pfree(entry->outcome.text);
+	if (!entry->answered)
 		return;
-	}
 	answers->bytes += entry->outcome.text_length;
 	answers->counts->input_tokens += entry->outcome.input_tokens;
 	answers->counts->output_tokens += entry->outcome.output_tokens;
@@ -272,12 +307,11 @@ collect(HymtAheadEntry *entry)
 bool
 hymt_ahead_settle(HymtAheadEntry *entry)
 {
-	if (entry->request == NULL)
-		return true;
-	if (!hymt_request_is_answered(entry->request))
-		return false;
-	collect(entry);
-	return true;
+	if (entry->request != NULL)
+		hymt_requests_look_after();
+	if (entry->request != NULL && hymt_request_is_answered(entry->request))
+		collect(entry);
+	return entry->answered || entry->failed;
 }
 
 static void
@@ -286,7 +320,7 @@ wait_for(HymtAheadEntry *entry)
 	instr_time	begin;
 	instr_time	end;
 
-	if (hymt_ahead_settle(entry))
+	if (hymt_ahead_settle(entry) || is_lost(entry))
 		return;
 	INSTR_TIME_SET_CURRENT(begin);
 	collect(entry);

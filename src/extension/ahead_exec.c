@@ -484,6 +484,18 @@ ask_row(AheadState *state, AheadRow *row)
 	return room;
 }
 
+/* The same for what was asked of a row and then lost, because the window did not move for long. */
+static bool
+ask_again(AheadRow *row)
+{
+	for (int i = 0; i < row->next_call; i++)
+	{
+		if (row->asked[i] != NULL && !hymt_ahead_ask_again(row->asked[i]))
+			return false;
+	}
+	return true;
+}
+
 static bool
 is_settled(AheadState *state, AheadRow *row)
 {
@@ -521,7 +533,7 @@ ask_more(AheadState *state)
 	for (AheadRow *row = row_after(state, state->settling); row != NULL; row = row_after(state, row))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (row->next_call < state->call_count && !ask_row(state, row))
+		if (!ask_again(row) || (row->next_call < state->call_count && !ask_row(state, row)))
 			return;
 	}
 }

@@ -1,71 +1,23 @@
 /*
- * queue.c: the session's side of the queue: submit a request, wait for its answer, leave.
+ * queue.c: the session's side of the queue: submit a request, leave.
  *
  * Runs in backends and parallel workers. Owns the slots of this process's requests. Every request belongs to the
  * ResourceOwner that was current when it was submitted, and leaves with it: there is no error handler of ours on the
  * stack while a portal is idle, and none is needed. FATAL exits are covered by a before_shmem_exit callback.
  *
  * A process that holds no slot waits for one; one that holds a slot takes another only when it is to be had at once.
+ *
+ * The slot of a request that was made ahead may be another one's by now: its generation tells.
  */
 #include "hymt.h"
 #include "progress.h"
 #include "queue_internal.h"
-#include "session.h"
+#include "queue_session.h"
 
-#include "lib/ilist.h"
-#include "libpq/libpq.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "storage/proc.h"
-#include "tcop/dest.h"
-#include "tcop/tcopprot.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
-
-/* How often a waiting session looks at the devices' state, ms. Answers and interrupts come by latch, at once. */
-#define WAIT_TICK 100
-/* A NOTICE tells why nothing happens, after ms. */
-#define NOTICE_DELAY 200
-/*
- * How long no worker at all is tolerated, ms: the postmaster starts a worker that ended again after a second, and those
- * of a starting server at about the time of its first sessions.
- */
-#define WORKER_RESTART_DELAY 4000
-
-struct HymtRequestHandle
-{
-	dlist_node	node;			/* in `requests` */
-	ResourceOwner owner;
-	HymtSlot   *slot;
-	uint64		generation;
-	TimestampTz submitted;		/* before waiting for a slot */
-	int			waiting_role;	/* entry in which it is counted as waiting; -1: none */
-	bool		counted;		/* as a request, for hymt_stat */
-	HymtRequestHandle **place;	/* of one that is read ahead or gives a stream: becomes NULL with its release; else NULL */
-	HymtStatFailure failure;	/* that its session raises; else CANCELLED, which is how it ends unless answered */
-};
-
-/* What a wait remembers. */
-typedef struct Patience
-{
-	HymtRequestHandle *const *requests; /* that are waited for, oldest first */
-	int			count;
-	TimestampTz started;
-	TimestampTz no_worker_since;	/* 0: there was one at the last look */
-	bool		noticed;
-} Patience;
-
-/* What the devices together can do: the state of the one from which an answer can be hoped for soonest. */
-typedef struct Service
-{
-	HymtDevicePhase phase;
-	HymtFailure failure;
-	int			sqlstate;		/* of a refusal that no HymtFailure describes; else 0 */
-	int			percent;
-	TimestampTz next_attempt_at;	/* to start an engine, when REFUSED */
-	char		message[HYMT_MESSAGE_MAX];	/* what is loading, or why the model was refused */
-} Service;
 
 static dlist_head requests = DLIST_STATIC_INIT(requests);
 static int	ahead_held = 0;		/* those of them that have a place: that are read ahead or give a stream */
@@ -202,280 +154,68 @@ new_request(void)
 	return request;
 }
 
-/* --- waiting ------------------------------------------------------------------------------------------------------ */
+/* --- requests that were made ahead -------------------------------------------------------------------------------- */
 
-bool
-hymt_device_comes_back(const HymtDeviceState *device)
-{
-	return device->phase == HYMT_DEVICE_NO_WORKER &&
-		!TimestampDifferenceExceeds(device->no_worker_since, GetCurrentTimestamp(), WORKER_RESTART_DELAY);
-}
+/* Often enough for a statement at work, see queue_lapse.c; microseconds. */
+#define LOOK_AFTER_EVERY (250 * 1000)
+/* So many are looked after under one hold of the lock. */
+#define LOOK_AFTER_BATCH 64
 
-/* How soon an answer can be hoped for from a device: higher is better. */
-static int
-device_rank(const HymtDeviceState *device)
-{
-	switch (device->phase)
-	{
-		case HYMT_DEVICE_READY:
-			return 5;
-		case HYMT_DEVICE_LOADING:
-			return 4;
-		case HYMT_DEVICE_STARTING:
-			return 3;
-		case HYMT_DEVICE_RESTARTING:
-			return 2;
-		case HYMT_DEVICE_REFUSED:
-			return 1;
-		case HYMT_DEVICE_NO_WORKER:
-			return hymt_device_comes_back(device) ? 2 : 0;
-	}
-	return 0;
-}
-
-const HymtDeviceState *
-hymt_best_device(void)
-{
-	const HymtDeviceState *best = &hymt_shared->device[0];
-
-	for (int i = 1; i < hymt_shared->device_count; i++)
-	{
-		if (device_rank(&hymt_shared->device[i]) > device_rank(best))
-			best = &hymt_shared->device[i];
-	}
-	return best;
-}
-
-/* Under the lock, at least shared. */
 static void
-look_at_devices(Service *service)
+look_after(HymtRequestHandle *request, TimestampTz now)
 {
-	const HymtDeviceState *best = hymt_best_device();
-
-	service->phase = best->phase;
-	service->failure = best->failure;
-	service->sqlstate = best->sqlstate;
-	service->percent = best->loading_percent;
-	service->next_attempt_at = best->next_attempt_at;
-	service->message[0] = '\0';
-	if (best->phase == HYMT_DEVICE_REFUSED)
-		memcpy(service->message, best->last_error, HYMT_MESSAGE_MAX);
-	else if (best->phase == HYMT_DEVICE_LOADING)
-		memcpy(service->message, best->loading_phase, HYMT_NAME_MAX);
-	service->message[HYMT_MESSAGE_MAX - 1] = '\0';
+	if (request->slot->generation != request->generation)
+		request->lapsed = true;
+	else if (request->owner == CurrentResourceOwner)
+		hymt_rest_look_after(request->slot, now);
 }
 
-static const char *
-model_hint(HymtFailure failure)
+static void
+release_lapsed(void)
 {
-	switch (failure)
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &requests)
 	{
-		case HYMT_FAILURE_MODEL_MISSING:
-			return _("Check the settings hymt.model and hymt.engine.");
-		case HYMT_FAILURE_MODEL_UNREADABLE:
-			return _("The operating system user of PostgreSQL must be able to read the model's directory and files.");
-		case HYMT_FAILURE_MODEL_BROKEN:
-			return _("Check that the model's files were copied completely.");
-		case HYMT_FAILURE_OVER_LIMIT:
-			return _("Raise hymt.memory or use a smaller model.");
-		default:
-			return _("The server log has more about it.");
+		HymtRequestHandle *request = dlist_container(HymtRequestHandle, node, iter.cur);
+
+		if (request->lapsed)
+			hymt_request_release(request);
 	}
 }
 
-static void
-raise_failing(TimestampTz next_attempt_at, const char *message)
-{
-	long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), next_attempt_at);
-	char	   *reason = hymt_visible_reason(message);
-
-	ereport(ERROR,
-			(errcode(ERRCODE_HYMT_ENGINE_FAILED),
-			 errmsg("the translation engine keeps failing"),
-			 reason != NULL ? errdetail_internal("%s", reason) : 0,
-			 left > 0 ?
-			 errhint("The next attempt is in %ld s; the server log has more about it.", (left + 999) / 1000) :
-			 errhint("The next attempt is under way; the server log has more about it.")));
-}
-
-static void
-raise_refused(HymtFailure failure, int sqlstate, const char *message, TimestampTz next_attempt_at)
-{
-	char	   *reason = hymt_visible_reason(message);
-
-	if (sqlstate == ERRCODE_HYMT_ENGINE_FAILED)
-		raise_failing(next_attempt_at, message);
-	ereport(ERROR,
-			(errcode(sqlstate != 0 ? sqlstate : hymt_failure_sqlstate(failure)),
-			 errmsg("the translation model could not be loaded"),
-			 reason != NULL ? errdetail_internal("%s", reason) : 0,
-			 reason != NULL ? errhint("%s", model_hint(failure)) : errhint("The server log has more about it.")));
-}
-
-static void
-raise_adapter(const char *message)
-{
-	char	   *reason = hymt_visible_reason(message);
-
-	ereport(ERROR,
-			(errcode(ERRCODE_HYMT_ADAPTER),
-			 errmsg("the adapter for this translation cannot be used"),
-			 reason != NULL ? errdetail_internal("%s", reason) : 0,
-			 reason != NULL ? errhint("Check the setting hymt.adapters and, in the model's directory, hymt.json.") :
-			 errhint("The server log has more about it.")));
-}
-
-/* None of the requests will be waited for any longer: that is how they end, for hymt_stat. */
-static void
-note_failure(const Patience *patience, HymtStatFailure failure)
-{
-	for (int i = 0; i < patience->count; i++)
-		patience->requests[i]->failure = failure;
-}
-
-static void
-check_worker(Patience *patience, TimestampTz now)
-{
-	if (patience->no_worker_since == 0)
-		patience->no_worker_since = now;
-	if (!TimestampDifferenceExceeds(patience->no_worker_since, now, WORKER_RESTART_DELAY))
-		return;
-	note_failure(patience, HYMT_STAT_UNAVAILABLE);
-	ereport(ERROR,
-			(errcode(ERRCODE_CANNOT_CONNECT_NOW),
-			 errmsg("no worker process of hymt is running"),
-			 errhint("The server log tells why it ended or could not start; max_worker_processes may be too small.")));
-}
-
-static void
-tell_why_it_takes_long(const Service *service)
-{
-	if (service->phase == HYMT_DEVICE_NO_WORKER)
-		ereport(NOTICE, (errmsg("hymt: no worker process is running yet; waiting")));
-	else if (service->phase == HYMT_DEVICE_RESTARTING)
-		ereport(NOTICE, (errmsg("hymt: the translation engine is being restarted; waiting")));
-	else if (service->phase == HYMT_DEVICE_LOADING && service->message[0] != '\0')
-		ereport(NOTICE,
-				(errmsg("hymt: the model is still loading (%s, %d %%); waiting",
-						hymt_text_to_server(service->message, strlen(service->message)), service->percent)));
-	else
-		ereport(NOTICE, (errmsg("hymt: the model is still loading; waiting")));
-}
-
-/* Raises when no answer can come; says once what is being waited for when the wait is not the model's own work. */
-static void
-check_service(const Service *service, Patience *patience)
-{
-	TimestampTz now;
-
-	if (service->phase == HYMT_DEVICE_READY)
-	{
-		patience->no_worker_since = 0;
-		return;
-	}
-	if (service->phase == HYMT_DEVICE_REFUSED)
-	{
-		note_failure(patience, HYMT_STAT_UNAVAILABLE);
-		raise_refused(service->failure, service->sqlstate, service->message, service->next_attempt_at);
-	}
-
-	now = GetCurrentTimestamp();
-	if (service->phase == HYMT_DEVICE_NO_WORKER)
-		check_worker(patience, now);
-	else
-		patience->no_worker_since = 0;
-	if (!patience->noticed && TimestampDifferenceExceeds(patience->started, now, NOTICE_DELAY))
-	{
-		patience->noticed = true;
-		tell_why_it_takes_long(service);
-	}
-}
-
-/* Of the oldest request, which was not begun. */
-static void
-check_queue_timeout(const Patience *patience)
-{
-	if (hymt_queue_timeout == 0 ||
-		!TimestampDifferenceExceeds(patience->started, GetCurrentTimestamp(), hymt_queue_timeout))
-		return;
-	note_failure(patience, HYMT_STAT_TIMEOUT);
-	ereport(ERROR,
-			(errcode(ERRCODE_HYMT_QUEUE_TIMEOUT),
-			 errmsg("the translation was not begun within %d ms", hymt_queue_timeout),
-			 errhint("The limit is the setting hymt.queue_timeout.")));
-}
-
-/* Next look, in ms: the next tick, or the end of hymt.queue_timeout where that comes first. */
-static long
-next_look(const HymtRequestHandle *request, bool begun)
-{
-	long		left;
-
-	if (begun || hymt_queue_timeout == 0)
-		return WAIT_TICK;
-	left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(),
-										   TimestampTzPlusMilliseconds(request->submitted, hymt_queue_timeout));
-	return Min(left + 1, WAIT_TICK);
-}
-
-/* A client to look after; one that was found gone is not looked at again while interrupts are held off. */
-static bool
-has_client(void)
-{
-	/* A parallel worker sends to its leader, and has no socket. */
-	return MyProcPort != NULL && whereToSendOutput == DestRemote && !ClientConnectionLost &&
-		WaitEventSetCanReportClosed();
-}
-
-static void
-client_vanished(void)
-{
-	/* As PostgreSQL itself does it, so that the session ends with the usual FATAL. */
-	ClientConnectionLost = true;
-	InterruptPending = true;
-}
-
-/*
- * Sleeps until something may have changed. The socket is watched too: unless client_connection_check_interval is set,
- * nobody else would notice before the answer is sent that there is no client any more.
- */
 void
-hymt_sleep(long timeout, uint32 wait_event)
+hymt_requests_look_after(void)
 {
-	int			wake_events = WL_LATCH_SET | (timeout >= 0 ? WL_TIMEOUT : 0) | WL_EXIT_ON_PM_DEATH;
-	pgsocket	socket = PGINVALID_SOCKET;
-	int			happened;
+	static ResourceOwner owner = NULL;
+	static TimestampTz looked_at = 0;
+	TimestampTz now;
+	dlist_iter	iter;
+	int			count = 0;
 
-	if (has_client())
+	if (ahead_held == 0)
+		return;
+	now = GetCurrentTimestamp();
+	if (CurrentResourceOwner == owner && now >= looked_at && now - looked_at < LOOK_AFTER_EVERY)
+		return;
+	owner = CurrentResourceOwner;
+	looked_at = now;
+	LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+	dlist_foreach(iter, &requests)
 	{
-		wake_events |= WL_SOCKET_CLOSED;
-		socket = MyProcPort->sock;
+		HymtRequestHandle *request = dlist_container(HymtRequestHandle, node, iter.cur);
+
+		if (request->place == NULL)
+			continue;
+		if (++count % LOOK_AFTER_BATCH == 0)
+		{
+			LWLockRelease(hymt_shared->lock);
+			LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
+		}
+		look_after(request, now);
 	}
-	happened = WaitLatchOrSocket(MyLatch, wake_events, socket, timeout, wait_event);
-	if (happened & WL_SOCKET_CLOSED)
-		client_vanished();
-	if (happened & WL_LATCH_SET)
-		ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
-static void
-sleep_on_latch(long timeout)
-{
-	static uint32 event = 0;
-
-	hymt_sleep(timeout, hymt_wait_event(&event, "HymtAnswer"));
-}
-
-static void
-sleep_on_slot_freed(ConditionVariable *freed, long timeout)
-{
-	static uint32 event = 0;
-
-	ConditionVariableTimedSleep(freed, timeout, hymt_wait_event(&event, "HymtQueueFull"));
-	if (has_client() && !pq_check_connection())
-		client_vanished();
-	CHECK_FOR_INTERRUPTS();
+	LWLockRelease(hymt_shared->lock);
+	release_lapsed();
 }
 
 /* --- submitting --------------------------------------------------------------------------------------------------- */
@@ -538,12 +278,22 @@ typedef struct Attempt
 	bool		holds;			/* the caller holds a request already, or would rather do without than wait */
 	bool		entitled;		/* it holds none all the same */
 	bool		ahead;			/* of HYMT_CLASS_AHEAD */
+	TimestampTz now;			/* with `ahead` */
 	Size		window;			/* gives a stream; else 0 */
 	HymtAdmission admission;
 	ConditionVariable *freed;	/* when not admitted: to wait on before the next attempt */
 	bool		alone;			/* nobody else uses queue memory */
-	Service		service;
+	HymtService service;
 } Attempt;
+
+/* Slots that were taken from others under one hold of the lock, to make room. */
+#define MOST_TAKEN 16
+typedef struct Taken
+{
+	int			count;
+	HymtTexts	texts[MOST_TAKEN];
+	int			charged_role[MOST_TAKEN];
+} Taken;
 
 static HymtClass
 class_of(const Attempt *attempt)
@@ -616,6 +366,46 @@ occupy(HymtRequestHandle *request, const Attempt *attempt, int role, Size bytes,
 	}
 }
 
+/* Under the lock. Where room is made by what lapses: the next one, which may be of the own role only. */
+static bool
+take_next(const Attempt *attempt, int role, Taken *taken)
+{
+	bool		of_role = attempt->admission == HYMT_ROLE_FULL;
+
+	if (!attempt->ahead || (attempt->admission != HYMT_ROOM_IS_LAPSING && !of_role) || taken->count == MOST_TAKEN ||
+		!hymt_lapse_first(of_role ? role : -1, &taken->texts[taken->count], &taken->charged_role[taken->count]))
+		return false;
+	taken->count++;
+	return true;
+}
+
+/* Under the lock: sets the admission. Returns the role's entry, or -1. */
+static int
+admit(Attempt *attempt, Size bytes, Taken *taken)
+{
+	int			role;
+
+	if (attempt->ahead)
+		hymt_lapse_look(attempt->now);
+	do
+	{
+		/* Anew, as an entry without slots may have gone with the one that was taken. */
+		role = hymt_role_find(role_of(attempt->spec));
+		attempt->admission = hymt_policy_admit(role, class_of(attempt), bytes, attempt->holds && !attempt->entitled, ahead_held);
+	} while (take_next(attempt, role, taken));
+	return role;
+}
+
+static void
+free_taken(const Taken *taken)
+{
+	for (int i = 0; i < taken->count; i++)
+	{
+		hymt_texts_free(&taken->texts[i]);
+		hymt_signal_slot_freed(taken->charged_role[i]);
+	}
+}
+
 /*
  * A slot and queue memory for the text, or neither. A request that equals one that is outstanding needs no memory, and
  * follows it at once.
@@ -625,6 +415,7 @@ reserve(HymtRequestHandle *request, Attempt *attempt)
 {
 	HymtClass	class = class_of(attempt);
 	Size		bytes = cost_of(attempt);
+	Taken		taken = {.count = 0};
 	HymtSlot   *leader;
 	bool		waits;
 	int			role;
@@ -637,8 +428,7 @@ reserve(HymtRequestHandle *request, Attempt *attempt)
 	leader = find_leader(attempt);
 	if (leader != NULL)
 		bytes = 0;
-	role = hymt_role_find(role_of(attempt->spec));
-	attempt->admission = hymt_policy_admit(role, class, bytes, attempt->holds && !attempt->entitled, ahead_held);
+	role = admit(attempt, bytes, &taken);
 	attempt->freed = &hymt_shared->slot_freed[Min(class, HYMT_CLASS_BULK)];
 	if (attempt->admission == HYMT_ADMITTED)
 		occupy(request, attempt, role, bytes, leader);
@@ -649,8 +439,9 @@ reserve(HymtRequestHandle *request, Attempt *attempt)
 	count_as_waiting(request, waits ? role : -1);
 	if (role >= 0)
 		hymt_role_settle(role);
-	look_at_devices(&attempt->service);
+	hymt_look_at_devices(&attempt->service);
 	LWLockRelease(hymt_shared->lock);
+	free_taken(&taken);
 }
 
 /* Copies the text into the area. False when there is no run of pages that long: others' texts lie in between. */
@@ -721,7 +512,9 @@ enqueue(HymtRequestHandle *request, const Attempt *attempt)
 static bool
 try_submit(HymtRequestHandle *request, Attempt *attempt)
 {
-	reserve(request, attempt);
+	do
+		reserve(request, attempt);
+	while (attempt->admission == HYMT_ROOM_IS_LAPSING);
 	if (attempt->admission != HYMT_ADMITTED)
 		return false;
 	if (request->slot->state == HYMT_SLOT_FILLING)
@@ -739,7 +532,7 @@ hymt_request_submit(const HymtRequestSpec *spec)
 {
 	HymtRequestHandle *request;
 	Attempt		attempt = {.spec = spec};
-	Patience	patience = {.requests = &request, .count = 1};
+	HymtPatience patience = {.requests = &request, .count = 1};
 
 	hymt_check_preloaded();
 	hymt_request_check_length(spec);
@@ -752,9 +545,10 @@ hymt_request_submit(const HymtRequestSpec *spec)
 	while (!try_submit(request, &attempt))
 	{
 		hymt_progress_tick();
-		check_service(&attempt.service, &patience);
-		check_queue_timeout(&patience);
-		sleep_on_slot_freed(attempt.freed, next_look(request, false));
+		hymt_requests_look_after();
+		hymt_check_service(&attempt.service, &patience);
+		hymt_check_queue_timeout(&patience);
+		hymt_sleep_on_slot_freed(attempt.freed, hymt_next_look(request, false));
 	}
 	ConditionVariableCancelSleep();
 	/* There may be room for the next one too, of which nobody else tells. */
@@ -792,8 +586,10 @@ submit_to_place(const HymtRequestSpec *spec, Size window, HymtRequestHandle **pl
 
 	if (is_too_long(length_of(spec) + window))
 		return false;
+	hymt_requests_look_after();
 	attempt.hash = hymt_flight_hash(spec);
 	request = new_request();
+	attempt.now = request->submitted;
 	if (!try_submit(request, &attempt))
 	{
 		hymt_request_release(request);
@@ -816,229 +612,4 @@ hymt_request_submit_stream(const HymtRequestSpec *spec, HymtRequestHandle **plac
 {
 	hymt_check_preloaded();
 	return submit_to_place(spec, hymt_stream_window(spec), place);
-}
-
-/* --- the answer --------------------------------------------------------------------------------------------------- */
-
-/* Under the lock. One that waits again because the engine died under it was begun all the same. */
-static bool
-is_begun(const HymtRequestHandle *request)
-{
-	const HymtSlot *leader = hymt_slot_leader(request->slot);
-
-	return leader->state != HYMT_SLOT_QUEUED || leader->begun != 0;
-}
-
-/* Under the lock. The answer to one that follows counts from when it reaches its own slot. */
-static bool
-is_answered(const HymtRequestHandle *request)
-{
-	HymtSlotState state = request->slot->state;
-
-	return state == HYMT_SLOT_DONE || state == HYMT_SLOT_FAILED;
-}
-
-/* Under the lock. */
-static bool
-has_news(const HymtRequestHandle *request)
-{
-	return is_answered(request) || request->slot->pieces_length > 0;
-}
-
-/* The first one with an answer or a piece of it, or -1; and whether the oldest was begun. */
-static int
-look_at_requests(HymtRequestHandle *const *handles, int count, bool *begun, Service *service)
-{
-	int			answered = -1;
-
-	LWLockAcquire(hymt_shared->lock, LW_SHARED);
-	*begun = is_begun(handles[0]);
-	for (int i = 0; i < Min(count, HYMT_WAIT_ANY_LOOKS) && answered < 0; i++)
-	{
-		if (has_news(handles[i]))
-			answered = i;
-	}
-	look_at_devices(service);
-	LWLockRelease(hymt_shared->lock);
-	return answered;
-}
-
-/* *service is as of the last look. */
-static int
-wait_any(HymtRequestHandle *const *handles, int count, Service *service)
-{
-	Patience	patience = {handles, count, handles[0]->submitted, 0, false};
-
-	for (;;)
-	{
-		bool		begun;
-		int			answered = look_at_requests(handles, count, &begun, service);
-
-		hymt_progress_tick();
-		if (answered >= 0)
-			return answered;
-		check_service(service, &patience);
-		if (!begun)
-			check_queue_timeout(&patience);
-		sleep_on_latch(next_look(handles[0], begun));
-	}
-}
-
-int
-hymt_request_wait_any(HymtRequestHandle *const *handles, int count)
-{
-	Service		service;
-
-	return wait_any(handles, count, &service);
-}
-
-/* The slot is DONE or FAILED; its answer, which may be its leader's, does not change while this request uses it. */
-static void
-take_outcome(const HymtRequestHandle *request, HymtOutcome *outcome)
-{
-	const HymtSlot *slot = hymt_slot_leader(request->slot);
-
-	memset(outcome, 0, sizeof(HymtOutcome));
-	if (slot->state == HYMT_SLOT_FAILED)
-	{
-		outcome->failure = slot->failure == HYMT_FAILURE_NONE ? HYMT_FAILURE_INTERNAL : slot->failure;
-		outcome->sqlstate = slot->sqlstate;
-		outcome->service_failed = slot->service_failed;
-	}
-	else if (slot->finish == HYMT_FINISH_LENGTH || slot->finish == HYMT_FINISH_LOOP)
-		outcome->failure = HYMT_FAILURE_UNFINISHED; /* a translation that is cut off must not pass for one */
-	outcome->finish = slot->finish;
-	outcome->input_tokens = slot->input_tokens;
-	outcome->output_tokens = slot->output_tokens;
-	memcpy(outcome->model, slot->model, HYMT_NAME_MAX);
-	memcpy(outcome->fingerprint, slot->fingerprint, sizeof(outcome->fingerprint));
-	outcome->text = palloc_extended(slot->result_length + 1, MCXT_ALLOC_HUGE);
-	outcome->text_length = slot->result_length;
-	if (DsaPointerIsValid(slot->result))
-		memcpy(outcome->text, dsa_get_address(hymt_area(), slot->result), slot->result_length);
-	outcome->text[slot->result_length] = '\0';
-}
-
-bool
-hymt_request_is_answered(const HymtRequestHandle *request)
-{
-	bool		answered;
-
-	LWLockAcquire(hymt_shared->lock, LW_SHARED);
-	answered = is_answered(request);
-	LWLockRelease(hymt_shared->lock);
-	return answered;
-}
-
-int
-hymt_requests_answered(HymtRequestHandle *const *handles, int count, bool *answered)
-{
-	int			total = 0;
-
-	if (count == 0)
-		return 0;
-	LWLockAcquire(hymt_shared->lock, LW_SHARED);
-	for (int i = 0; i < count; i++)
-	{
-		answered[i] = is_answered(handles[i]);
-		total += answered[i];
-	}
-	LWLockRelease(hymt_shared->lock);
-	return total;
-}
-
-/* Failures that are the service's, not this text's: no other text would fare better. */
-static void
-raise_service_failure(const HymtOutcome *outcome, TimestampTz next_attempt_at)
-{
-	if (outcome->service_failed)
-		raise_refused(outcome->failure, outcome->sqlstate, outcome->text, next_attempt_at);
-	switch (outcome->failure)
-	{
-		case HYMT_FAILURE_MODEL_MISSING:
-		case HYMT_FAILURE_MODEL_UNREADABLE:
-		case HYMT_FAILURE_MODEL_BROKEN:
-		case HYMT_FAILURE_MODEL_UNSUPPORTED:
-			raise_refused(outcome->failure, 0, outcome->text, next_attempt_at);
-			break;
-		case HYMT_FAILURE_ADAPTER:
-			raise_adapter(outcome->text);
-			break;
-		case HYMT_FAILURE_NO_MEMORY:
-		case HYMT_FAILURE_OVER_LIMIT:
-			hymt_raise_outcome(outcome);
-			break;
-		default:
-			break;
-	}
-}
-
-void
-hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome)
-{
-	Service		service;
-
-	(void) wait_any(&request, 1, &service);
-	take_outcome(request, outcome);
-	hymt_request_release(request);
-	raise_service_failure(outcome, service.next_attempt_at);
-}
-
-bool
-hymt_request_wait_piece(HymtRequestHandle *request, StringInfo piece, int *attempt)
-{
-	Service		service;
-	Size		length = 0;
-
-	/* As in hymt_request_collect(). */
-	request->submitted = GetCurrentTimestamp();
-	enlargeStringInfo(piece, (int) request->slot->window);
-	while (length == 0)
-	{
-		(void) wait_any(&request, 1, &service);
-		if (hymt_request_is_answered(request))
-			return false;
-		length = hymt_stream_take(request->slot, piece->data + piece->len, attempt);
-	}
-	piece->len += (int) length;
-	piece->data[piece->len] = '\0';
-	return true;
-}
-
-/* Whether it says something about the text: others of the service, or of the room that answers find, do not. */
-static bool
-is_of_text(const HymtOutcome *outcome)
-{
-	if (outcome->service_failed)
-		return false;
-	switch (outcome->failure)
-	{
-		case HYMT_FAILURE_MODEL_MISSING:
-		case HYMT_FAILURE_MODEL_UNREADABLE:
-		case HYMT_FAILURE_MODEL_BROKEN:
-		case HYMT_FAILURE_MODEL_UNSUPPORTED:
-		case HYMT_FAILURE_NO_MEMORY:
-			return false;
-		default:
-			return true;
-	}
-}
-
-bool
-hymt_request_collect(HymtRequestHandle *request, bool bulk, HymtOutcome *outcome)
-{
-	Service		service;
-
-	/* hymt.queue_timeout limits how long a session waits, not for how long it did other things meanwhile. */
-	request->submitted = GetCurrentTimestamp();
-	if (!bulk)
-	{
-		LWLockAcquire(hymt_shared->lock, LW_EXCLUSIVE);
-		hymt_flight_hasten(request->slot);
-		LWLockRelease(hymt_shared->lock);
-	}
-	(void) wait_any(&request, 1, &service);
-	take_outcome(request, outcome);
-	hymt_request_release(request);
-	return is_of_text(outcome);
 }

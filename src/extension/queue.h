@@ -5,7 +5,7 @@
  *
  *                  submit                     claim                      answer
  *   FREE -> FILLING ------> QUEUED ----------------------> CLAIMED ------------------> DONE | FAILED -> FREE
- *        |    |                |   <-- engine died: retry --   |  all left                      all took it
+ *        |    |                |   <-- engine died: retry --   |  all left                      all took it, or lapsed
  *        |    |  owner left    |  all left                     v
  *        |    +--> FREE        +--> FREE                   ABANDONED ---> FREE (by the worker, at once)
  *        |
@@ -19,8 +19,14 @@
  * occupy is limited.
  *
  * Who may change a slot: in FILLING only its owner; in ABANDONED only the worker that claimed it; all other moves under
- * the lock. What was answered does not change while it has users. A slot's generation grows by one each time it becomes
- * FREE, so an answer that names an older generation is for somebody who left, and is dropped.
+ * the lock. A slot's generation grows by one each time it becomes FREE, so an answer that names an older generation is for
+ * somebody who left, and is dropped.
+ *
+ * What was answered does not change while it has users, so that they may read it without the lock. Only users of
+ * HYMT_CLASS_AHEAD may be made to leave (queue_lapse.c), and of them only those that do not keep their slot. So the owner
+ * of a slot of that class looks at its generation, under the lock, whenever he looks at the slot: another one says that he
+ * has lost it. Before he reads the answer he keeps the slot, in the same hold of the lock in which he looked; it is his
+ * then until he releases it, as slots of the other classes, and of streams, are from the beginning.
  *
  * Under the lock nothing may allocate, raise, log or make a system call. Texts are allocated and freed outside it.
  * Lock order: the queue lock is a leaf. No DSA call is made while holding it.
@@ -75,6 +81,14 @@ typedef enum HymtClass
 	HYMT_LIMITED_CLASSES
 } HymtClass;
 
+/* What becomes of an answer that was read ahead, see queue_lapse.c. */
+typedef enum HymtRest
+{
+	HYMT_NOT_RESTING,
+	HYMT_RESTING,				/* lies there for its owner */
+	HYMT_LAPSING				/* for so long that others may have the slot */
+} HymtRest;
+
 /* Slots linked by their `next` and `previous`. */
 typedef struct HymtSlotList
 {
@@ -87,7 +101,7 @@ typedef struct HymtSlot
 {
 	HymtSlotState state;
 	uint64		generation;
-	int			next;			/* in the free list, a queue, a flight or among the abandoned; -1 ends it */
+	int			next;			/* in the free list, a queue, a flight, among the abandoned or at rest; -1 ends it */
 	int			previous;		/* the same, but for the free list */
 	int			owner_procno;	/* -1: none (its users all follow) */
 	int			owner_pid;
@@ -130,6 +144,11 @@ typedef struct HymtSlot
 	Size		pieces_length;	/* in the window: not taken by the owner yet. 0 when the text is gone */
 	bool		pieces_lost;	/* one found no room: no more of them in this attempt */
 	int			attempts;		/* claims: each begins the answer anew */
+
+	/* its answer */
+	HymtRest	rest;
+	bool		kept;			/* its owner takes the answer, or will: it does not rest */
+	TimestampTz looked_after;	/* by its owner, last; at first when it was answered */
 
 	/* what became of it */
 	char		model[HYMT_NAME_MAX];	/* of the engine that has or answered it; empty: none */
@@ -233,6 +252,9 @@ typedef struct HymtShared
 	int			free_count;
 	int			queued_count;	/* QUEUED slots */
 	HymtSlotList suspects;		/* those of them that are suspects, oldest first; they have no turns */
+	HymtSlotList resting;		/* answers that were read ahead, the one looked after longest ago first */
+	HymtSlotList lapsing;		/* that were left lying, the one for the longest time first */
+	Size		lapsing_bytes;	/* of bytes_used */
 	HymtTurns	turns[HYMT_CLASSES];
 	int			singles_in_row; /* claimed while a bulk request was queued */
 	int			held[HYMT_LIMITED_CLASSES]; /* occupied slots by class */
@@ -266,7 +288,7 @@ extern HymtShared *hymt_shared; /* NULL when hymt is not preloaded */
 extern void hymt_shmem_init_hooks(void);	/* from _PG_init, while preloading */
 extern dsa_area *hymt_area(void);	/* attached once per process */
 
-/* --- sessions (queue.c) ----------------------------------------------------------------------------------------- */
+/* --- sessions (queue.c, queue_wait.c) --------------------------------------------------------------------------- */
 
 /*
  * A request of this session that occupies a slot. Belongs to the ResourceOwner that was current at submission, which
@@ -345,9 +367,14 @@ extern void hymt_request_wait(HymtRequestHandle *request, HymtOutcome *outcome);
 /*
  * Asks for what will probably be waited for later, without waiting or raising. False when there is no room for that
  * now, or the text is too long. The request is *place, which becomes NULL when it is released, whoever does that.
+ *
+ * Others may take the slot of an answer that is left lying for seconds. Whoever comes by his requests says so with
+ * hymt_requests_look_after(), as often as he likes: those of the current resource owner are not left lying then. The same
+ * releases requests that have lost their slots, whoever's they are.
  */
 extern bool hymt_request_submit_ahead(const HymtRequestSpec *spec, HymtRequestHandle **place);
-extern bool hymt_request_is_answered(const HymtRequestHandle *request);
+extern void hymt_requests_look_after(void);
+extern bool hymt_request_is_answered(const HymtRequestHandle *request); /* or has lost its slot: there is no need to wait */
 
 /*
  * Asks for a translation that is wanted in pieces as they come, as a request of its own that nobody waits for yet: with the
@@ -364,10 +391,15 @@ extern bool hymt_request_wait_piece(HymtRequestHandle *request, StringInfo piece
 
 /*
  * The session has come to the point where it needs the answer: waits as hymt_request_wait(), but from now on, and unless
- * the request was for bulk as a single one. False when the outcome is the service's failure, or of this way of asking,
- * which is not raised: a request at this point may fare better.
+ * the request was for bulk as a single one. Failures of the service are not raised.
  */
-extern bool hymt_request_collect(HymtRequestHandle *request, bool bulk, HymtOutcome *outcome);
+typedef enum HymtCollected
+{
+	HYMT_COLLECTED,				/* the outcome is of the text */
+	HYMT_COLLECTED_FAILURE,		/* it is the service's failure, or of this way of asking: a request at this point may fare better */
+	HYMT_LAPSED					/* there is none: others have taken the slot */
+} HymtCollected;
+extern HymtCollected hymt_request_collect(HymtRequestHandle *request, bool bulk, HymtOutcome *outcome);
 
 /*
  * Waits for any of several, oldest first, and returns its position. Only the oldest HYMT_WAIT_ANY_LOOKS of them are

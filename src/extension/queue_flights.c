@@ -210,12 +210,18 @@ hymt_flight_leave(HymtSlot *slot, HymtTexts *texts, int *worker)
 		leader = &hymt_shared->slot[slot->leader];
 		if (slot->state == HYMT_SLOT_FOLLOWING)
 			hymt_list_remove(&leader->followers, slot);
+		hymt_rest_end(slot);
 		hymt_slot_free(slot, &none);
 	}
 	else
+	{
+		hymt_rest_end(slot);
 		hymt_slot_disown(slot);
+	}
 	if (--leader->users == 0)
 		give_up(leader, texts, worker);
+	else
+		hymt_rest_begin(leader);
 }
 
 int
@@ -229,6 +235,8 @@ hymt_flight_land(HymtSlot *leader, TimestampTz now, int *procnos, int most)
 
 		hymt_list_remove(&leader->followers, follower);
 		follower->state = leader->state;
+		follower->looked_after = now;
+		hymt_rest_begin(follower);
 		hymt_stat_landed(follower, leader, now);
 		procnos[count++] = follower->owner_procno;
 	}

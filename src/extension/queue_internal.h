@@ -1,10 +1,12 @@
 /*
- * queue_internal.h: the moves of slots between lists, shared by the two sides of the queue (queue.c, queue_worker.c).
+ * queue_internal.h: the moves of slots between lists, shared by the two sides of the queue: that of sessions (queue.c,
+ * queue_wait.c) and that of workers (queue_worker.c).
  *
  *      queue_slots.c       free list, occupied slots and what they are charged, texts
  *      queue_policy.c      who may occupy a slot, who is served next
  *      queue_flights.c     equal requests
  *      queue_stream.c      answers in pieces
+ *      queue_lapse.c       answers that are left lying
  */
 #ifndef HYMT_QUEUE_INTERNAL_H
 #define HYMT_QUEUE_INTERNAL_H
@@ -60,6 +62,7 @@ extern void hymt_role_settle(int entry);
 typedef enum HymtAdmission
 {
 	HYMT_ADMITTED,
+	HYMT_ROOM_IS_LAPSING,		/* it will be when enough of what is lapsing was taken */
 	HYMT_QUEUE_FULL,
 	HYMT_ROLE_FULL				/* hymt.max_requests_per_role */
 } HymtAdmission;
@@ -97,6 +100,21 @@ extern void hymt_flight_leave(HymtSlot *slot, HymtTexts *texts, int *worker);
  * many there were.
  */
 extern int	hymt_flight_land(HymtSlot *leader, TimestampTz now, int *procnos, int most);
+
+/* --- answers that are left lying, under the lock, exclusively ------------------------------------------------------ */
+
+extern void hymt_lapse_init(HymtShared *shared);
+extern void hymt_rest_begin(HymtSlot *slot);	/* may be answered, and left to its owner alone. Does nothing where it is not */
+extern void hymt_rest_end(HymtSlot *slot);	/* its owner leaves. Does nothing when it does not rest */
+extern void hymt_rest_look_after(HymtSlot *slot, TimestampTz now);	/* its owner comes by */
+extern void hymt_rest_keep(HymtSlot *slot);	/* its owner takes the answer: nobody else takes the slot any more */
+extern void hymt_lapse_look(TimestampTz now);	/* some that were left lying for long enough become lapsing */
+
+/*
+ * Takes the slot that is lapsing for the longest time away from its owner, or one that is charged to a role; -1: any.
+ * False: there is none. Texts and role are for hymt_texts_free() and hymt_signal_slot_freed(). Roles may be settled.
+ */
+extern bool hymt_lapse_first(int role, HymtTexts *texts, int *charged_role);
 
 /* --- streams ----------------------------------------------------------------------------------------------------- */
 

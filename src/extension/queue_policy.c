@@ -16,7 +16,8 @@
  * What is read ahead, or as a stream, has room of its own: half of what bulk requests may have, and whatever it holds there,
  * none of it is missing to the others in the end, because a session can keep answers for as long as its cursor is open. A
  * session gets no more of it than is left to all others, so that the next session that comes finds some. Of what a role may
- * have (hymt.max_requests_per_role) it is half as well.
+ * have (hymt.max_requests_per_role) it is half as well. Answers that are lapsing (queue_lapse.c) count as left: they give
+ * way where nothing else is free.
  */
 #include "hymt.h"
 #include "queue_internal.h"
@@ -179,18 +180,33 @@ slots_for_ahead(void)
 	return slots_for_bulk() / 2;
 }
 
-/* Half as much memory as slots: answers that are left lying take some, too. */
+/*
+ * With so many slots and bytes less in use. Half as much memory as slots: answers that are left lying take some, too.
+ */
 static bool
-ahead_fits(Size bytes, int ahead)
+ahead_fits_without(int slots, Size lapsed, Size bytes)
 {
-	int			left = slots_for_ahead() - hymt_shared->held[HYMT_CLASS_AHEAD];
+	int			held = hymt_shared->held[HYMT_CLASS_AHEAD] - slots;
 
-	if (left <= ahead ||
-		hymt_shared->held[HYMT_CLASS_BULK] + hymt_shared->held[HYMT_CLASS_AHEAD] >= slots_for_bulk())
+	if (held >= slots_for_ahead() || hymt_shared->held[HYMT_CLASS_BULK] + held >= slots_for_bulk())
 		return false;
 	return bytes == 0 ||
-		(hymt_shared->bytes[HYMT_CLASS_AHEAD] + bytes <= bytes_for_bulk() / 4 &&
-		 hymt_shared->bytes_used + bytes <= hymt_bytes_for_requests());
+		(hymt_shared->bytes[HYMT_CLASS_AHEAD] - lapsed + bytes <= bytes_for_bulk() / 4 &&
+		 hymt_shared->bytes_used - lapsed + bytes <= hymt_bytes_for_requests());
+}
+
+static HymtAdmission
+admit_ahead(Size bytes, int ahead)
+{
+	int			lapsing = hymt_shared->lapsing.count;
+
+	if (slots_for_ahead() - hymt_shared->held[HYMT_CLASS_AHEAD] + lapsing <= ahead)
+		return HYMT_QUEUE_FULL;
+	if (hymt_shared->free_head >= 0 && ahead_fits_without(0, 0, bytes))
+		return HYMT_ADMITTED;
+	if (lapsing > 0 && ahead_fits_without(lapsing, hymt_shared->lapsing_bytes, bytes))
+		return HYMT_ROOM_IS_LAPSING;
+	return HYMT_QUEUE_FULL;
 }
 
 static bool
@@ -205,17 +221,9 @@ role_is_full(const HymtRole *role, HymtClass asked_class)
 }
 
 static bool
-class_fits(const HymtRole *role, HymtClass asked_class, Size bytes, int ahead)
+class_fits(const HymtRole *role, HymtClass asked_class, Size bytes)
 {
-	switch (asked_class)
-	{
-		case HYMT_CLASS_SINGLE:
-			return single_fits(bytes);
-		case HYMT_CLASS_BULK:
-			return bulk_fits(role, bytes);
-		default:
-			return ahead_fits(bytes, ahead);
-	}
+	return asked_class == HYMT_CLASS_SINGLE ? single_fits(bytes) : bulk_fits(role, bytes);
 }
 
 HymtAdmission
@@ -226,11 +234,15 @@ hymt_policy_admit(int entry, HymtClass asked_class, Size bytes, bool holds, int 
 	if (entry < 0)
 		return HYMT_QUEUE_FULL;
 	role = &hymt_shared->role[entry];
+	if (holds && hymt_shared->waiting_bulk > 0)
+		return HYMT_QUEUE_FULL;
 	if (role_is_full(role, asked_class))
 		return HYMT_ROLE_FULL;
-	if (hymt_shared->free_head < 0 || (holds && hymt_shared->waiting_bulk > 0))
+	if (asked_class == HYMT_CLASS_AHEAD)
+		return admit_ahead(bytes, ahead);
+	if (hymt_shared->free_head < 0)
 		return HYMT_QUEUE_FULL;
-	return class_fits(role, asked_class, bytes, ahead) ? HYMT_ADMITTED : HYMT_QUEUE_FULL;
+	return class_fits(role, asked_class, bytes) ? HYMT_ADMITTED : HYMT_QUEUE_FULL;
 }
 
 /* --- turns -------------------------------------------------------------------------------------------------------- */

@@ -139,6 +139,8 @@ hymt_slot_take(int role, HymtClass asked_class)
 	slot->pieces_length = 0;
 	slot->pieces_lost = false;
 	slot->attempts = 0;
+	slot->rest = HYMT_NOT_RESTING;
+	slot->kept = false;
 	slot->result_length = 0;
 	slot->device = -1;
 	return slot;

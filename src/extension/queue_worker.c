@@ -189,6 +189,8 @@ finish_answer(HymtSlot *slot, int device, uint64 generation, const Answer *answe
 			memcpy(slot->fingerprint, answer->fingerprint, HYMT_FINGERPRINT_DIGITS);
 		slot->result = result;
 		slot->result_length = DsaPointerIsValid(result) ? length : 0;
+		slot->looked_after = now;
+		hymt_rest_begin(slot);
 		hymt_stat_answered(slot, now);
 		owner = slot->owner_procno;
 		followed = slot->followers.count > 0;

@@ -108,6 +108,7 @@ init_slots(HymtShared *shared)
 	shared->role = (HymtRole *) ((char *) shared + slots_size());
 	shared->role_count = hymt_role_table_size(shared->slot_count);
 	hymt_policy_init(shared);
+	hymt_lapse_init(shared);
 }
 
 /* Behind the roles, which were laid out before. */
