@@ -23,6 +23,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "libpq/pqsignal.h"
@@ -36,6 +37,7 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/reltrigger.h"
 #include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
@@ -48,11 +50,14 @@
 
 /* --- what is to be written ---------------------------------------------------------------------------------------- */
 
-/* The trigger that has left the job, as it is now; NULL: it would not leave it any more. */
+/*
+ * The trigger that has left the job, as it is now; NULL: it would not leave it any more. A copy: what the relation cache
+ * has may be read anew with any look into a catalog.
+ */
 static const Trigger *
 find_trigger(Relation relation, const HymtJob *job)
 {
-	TriggerDesc *triggers = relation->trigdesc;
+	TriggerDesc *triggers = CopyTriggerDesc(relation->trigdesc);
 
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 	{
