@@ -43,8 +43,9 @@
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
-/* How long a write may take, ms. */
+/* How long a write may take, ms; and then how long whoever catches that. */
 #define LONGEST_WRITE_MS 10000
+#define CAUGHT_MS 1000
 /* How long it may wait for a lock: of a foreign key, say. */
 #define LONGEST_LOCK "1s"
 
@@ -339,12 +340,15 @@ write_column(HymtJob *job)
 	relation_close(relation, NoLock);
 }
 
-/* Timeouts are signals to this process, which ignores them otherwise. */
+/*
+ * Timeouts are signals to this process, which ignores them otherwise. One is not enough: the owner's code may catch it, and
+ * begin to wait anew.
+ */
 static void
 begin_limits(void)
 {
 	pqsignal(SIGINT, StatementCancelHandler);
-	enable_timeout_after(STATEMENT_TIMEOUT, LONGEST_WRITE_MS);
+	enable_timeout_every(STATEMENT_TIMEOUT, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LONGEST_WRITE_MS), CAUGHT_MS);
 }
 
 static void
