@@ -23,6 +23,7 @@ DECLARE
 BEGIN
 	PERFORM hymt_translate('Grip type', 'en', 'zh');
 	PERFORM hymt_translate('Grip type', 'en', 'zh', on_error => 'source', options => '{"max_tokens": 1}');
+	PERFORM hymt_translate_stream('Grip type', 'en', 'zh', on_error => 'null', options => '{"max_tokens": 1}');
 	SELECT * INTO STRICT p FROM hymt_stat_progress;
 	RAISE WARNING '% of this process %, leader %, in % by %, texts %, failed %, in order %', p.command, p.pid = pg_backend_pid(),
 		p.leader_pid, p.database = current_database(), p.role = session_user, p.texts, p.failed, p.started <= p.updated;

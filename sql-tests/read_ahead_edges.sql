@@ -68,3 +68,23 @@ SELECT pg_temp.counted('Batches', $$SELECT hymt_translate(sku, 'zh', 'en') FROM 
 	pg_temp.counted('Batches', $$UPDATE goods SET sku = hymt_translate(sku, 'zh', 'en')$$) AS "update",
 	pg_temp.counted('Batches', $$INSERT INTO goods SELECT id, hymt_translate(sku, 'zh', 'en') FROM goods$$) AS "insert",
 	pg_temp.counted('Batches', $$INSERT INTO goods SELECT id, hymt_translate(sku, 'zh', 'en') FROM goods WHERE id <= 12 LIMIT (12 + 0 * random())::int$$) > 1 AS "insert with limit";
+
+-- A plan is shown after it has run, when its function may be gone.
+CREATE FUNCTION pg_temp.without_extension() RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+	DROP EXTENSION IF EXISTS hymt CASCADE;
+	RETURN 1;
+END
+$$;
+CREATE FUNCTION pg_temp.calls_shown(query text) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+	plan jsonb;
+BEGIN
+	EXECUTE 'EXPLAIN (ANALYZE, FORMAT json) ' || query INTO plan;
+	RETURN jsonb_path_query_first(plan, '$.**.Calls');
+END
+$$;
+BEGIN;
+SET LOCAL client_min_messages = warning;
+SELECT pg_temp.calls_shown($$SELECT hymt_translate(sku, 'zh', 'en'), pg_temp.without_extension() FROM goods$$);
+ROLLBACK;

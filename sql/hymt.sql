@@ -2,7 +2,7 @@
  * hymt.sql: everything that CREATE EXTENSION hymt makes. hymt--VERSION.sql is a copy of it.
  *
  * Signatures are complete: a defaulted argument added later would make an ambiguous overload. What a version lacks
- * raises 0A000. Nothing is granted to PUBLIC: translating takes processor time from everybody.
+ * raises 0A000. Nothing is granted to PUBLIC but to see one's own jobs: translating takes processor time from everybody.
  */
 \echo Use "CREATE EXTENSION hymt" to load this file. \quit
 

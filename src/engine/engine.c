@@ -483,8 +483,8 @@ hymt_engine_answer(HymtEngine *engine, HymtTranslation *translation)
 	translation->output_tokens = answer.token_count;
 	if (answer.failure != HYMT_FAILURE_NONE)
 		return true;
-	if (!hymt_tokenizer_decode(engine->tokenizer, answer.tokens, (size_t) answer.token_count, &translation->text,
-							   &translation->length))
+	if (!hymt_tokenizer_decode_answer(engine->tokenizer, answer.tokens, (size_t) answer.token_count, &translation->text,
+									  &translation->length))
 	{
 		translation->text = NULL;
 		translation->length = 0;

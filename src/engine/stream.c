@@ -13,8 +13,10 @@ hymt_stream_open(const HymtTokenizer *tokenizer)
 {
 	HymtStream *stream = calloc(1, sizeof(*stream));
 
-	if (stream != NULL)
-		hymt_decoder_start(&stream->decoder, tokenizer);
+	if (stream == NULL)
+		return NULL;
+	hymt_decoder_start(&stream->decoder, tokenizer);
+	stream->decoder.for_answer = true;
 	return stream;
 }
 

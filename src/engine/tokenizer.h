@@ -100,6 +100,10 @@ extern void hymt_tokenizer_counts(const HymtTokenizer *tokenizer, int *vocabular
 extern bool hymt_tokenizer_decode(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count, char **text,
 								  size_t *length);
 
+/* The same for what a model says: a NUL, which no text of PostgreSQL may have, becomes U+FFFD. */
+extern bool hymt_tokenizer_decode_answer(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count, char **text,
+										 size_t *length);
+
 /*
  * Decoding of ids that come one by one. What a decoder gives is valid UTF-8 at every piece, and all pieces together are
  * what hymt_tokenizer_decode() makes of all ids: bytes that do not yet form a character wait for those to come.
@@ -107,6 +111,7 @@ extern bool hymt_tokenizer_decode(const HymtTokenizer *tokenizer, const int32_t 
 typedef struct HymtDecoder
 {
 	const HymtTokenizer *tokenizer;
+	bool		for_answer;		/* as hymt_tokenizer_decode_answer(); the caller may set it before the first id */
 	char	   *text;			/* what has been decoded since it was last taken; the decoder's memory */
 	size_t		length;
 

@@ -11,7 +11,7 @@
 #include "tokenizer_parts.h"
 #include "utf8.h"
 
-/* U+FFFD, in place of bytes that are no UTF-8 */
+/* U+FFFD, in place of bytes that are no UTF-8, and of NULs in answers */
 static const char replacement[] = "\xEF\xBF\xBD";
 
 /* U+2581, how SentencePiece writes a blank */
@@ -41,7 +41,7 @@ hymt_decoder_free(HymtDecoder *decoder)
 
 /* Append bytes, with a NUL behind them that does not count. */
 static bool
-put(HymtDecoder *decoder, const char *bytes, size_t length)
+append(HymtDecoder *decoder, const char *bytes, size_t length)
 {
 	size_t		needed = decoder->length + length + 1;
 
@@ -61,6 +61,22 @@ put(HymtDecoder *decoder, const char *bytes, size_t length)
 	decoder->text[decoder->length] = '\0';
 	decoder->any = decoder->any || length > 0;
 	return true;
+}
+
+/* The same, without NULs where there must be none. */
+static bool
+put(HymtDecoder *decoder, const char *bytes, size_t length)
+{
+	const char *nul;
+
+	while (decoder->for_answer && length > 0 && (nul = memchr(bytes, '\0', length)) != NULL)
+	{
+		if (!append(decoder, bytes, (size_t) (nul - bytes)) || !append(decoder, replacement, sizeof(replacement) - 1))
+			return false;
+		length -= (size_t) (nul - bytes) + 1;
+		bytes = nul + 1;
+	}
+	return append(decoder, bytes, length);
 }
 
 /*
@@ -193,8 +209,8 @@ hymt_decoder_end(HymtDecoder *decoder)
 	return settle(decoder, true);
 }
 
-bool
-hymt_tokenizer_decode(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count, char **text, size_t *length)
+static bool
+decode(const HymtTokenizer *tokenizer, bool for_answer, const int32_t *ids, size_t count, char **text, size_t *length)
 {
 	HymtDecoder decoder;
 	bool		ok;
@@ -202,6 +218,7 @@ hymt_tokenizer_decode(const HymtTokenizer *tokenizer, const int32_t *ids, size_t
 	*text = NULL;
 	*length = 0;
 	hymt_decoder_start(&decoder, tokenizer);
+	decoder.for_answer = for_answer;
 	ok = put(&decoder, "", 0);
 	for (size_t i = 0; ok && i < count; i++)
 		ok = hymt_decoder_add(&decoder, ids[i]);
@@ -213,4 +230,17 @@ hymt_tokenizer_decode(const HymtTokenizer *tokenizer, const int32_t *ids, size_t
 	}
 	hymt_decoder_free(&decoder);
 	return *text != NULL;
+}
+
+bool
+hymt_tokenizer_decode(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count, char **text, size_t *length)
+{
+	return decode(tokenizer, false, ids, count, text, length);
+}
+
+bool
+hymt_tokenizer_decode_answer(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count, char **text,
+							 size_t *length)
+{
+	return decode(tokenizer, true, ids, count, text, length);
 }

@@ -861,12 +861,14 @@ static char *
 deparse_call(FuncExpr *call, List *context, bool prefix)
 {
 	StringInfoData text;
+	const char *name = get_func_name(call->funcid);
 	int			shown = list_length(call->args);
 
 	while (shown > 3 && looks_left_out(list_nth(call->args, shown - 1)))
 		shown--;
 	initStringInfo(&text);
-	appendStringInfo(&text, "%s(", quote_identifier(get_func_name(call->funcid)));
+	/* auto_explain shows a plan when it has run, and somebody may have dropped the function meanwhile. */
+	appendStringInfo(&text, "%s(", name == NULL ? "???" : quote_identifier(name));
 	for (int i = 0; i < shown; i++)
 		appendStringInfo(&text, "%s%s", i == 0 ? "" : ", ",
 						 deparse_expression(list_nth(call->args, i), context, prefix, false));

@@ -397,19 +397,21 @@ linger(TimestampTz due)
 	static uint32 event = 0;
 	TimestampTz end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LINGER_MS);
 
-	while (!is_called() && !hymt_jobs_called())
+	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
+		TimestampTz answers_due = due;
 
+		if (is_called() || hymt_jobs_called(&answers_due))
+			return true;
 		if (due != 0 && due <= now)
 			return true;
 		if (may_leave(now, end))
 			return false;
 		make_way();
-		hymt_sleep(sleep_time(next_time(due, end)), hymt_wait_event(&event, "HymtDatabaseIdle"));
+		hymt_sleep(sleep_time(next_time(answers_due, end)), hymt_wait_event(&event, "HymtDatabaseIdle"));
 		hymt_catch_up_with_invalidations();
 	}
-	return true;
 }
 
 /* --- the process -------------------------------------------------------------------------------------------------- */

@@ -30,6 +30,9 @@
 #define LONGEST_WRITES_MS 500
 /* When the queue has no room, and nothing of ours that would make some, ms. */
 #define FULL_QUEUE_MS 100
+/* So many answers are worth a transaction, or those that have come in a time, ms. */
+#define ENOUGH_ANSWERS 32
+#define ANSWER_PATIENCE_MS 10
 /* So many that find no room in the queue are enough to see that there is none. */
 #define ENOUGH_REFUSALS 8
 
@@ -54,6 +57,7 @@ static int	retention_seen = 0;	/* the setting by which next_deletion is */
 static TimestampTz leases_seen = 0; /* those that ended before were looked at */
 static int	service_failures = 0;	/* in a row */
 static TimestampTz paused_until = 0;
+static TimestampTz patience_ends = 0;	/* of the first answer that waits for others; 0: none does */
 static bool held_up = false;	/* the last turn did not come to its end */
 static bool worked = false;		/* it had the table */
 static bool leaving = false;
@@ -695,20 +699,35 @@ hymt_jobs_ask(TimestampTz *due)
 	if (paused_until <= GetCurrentTimestamp())
 		ask_for_claimed(due);
 	more = take_answers();
+	patience_ends = 0;
 	/* Those that were to be asked for go back to the table. */
 	more = more || (paused_until > GetCurrentTimestamp() && has_stage(HYMT_JOB_TO_ASK));
 	held_up = false;
 	return more;
 }
 
+/*
+ * While the engine has others to go on with, answers are stored some at a time: a transaction costs as much for one as for
+ * many.
+ */
 bool
-hymt_jobs_called(void)
+hymt_jobs_called(TimestampTz *due)
 {
 	HymtJob    *asked[HYMT_MOST_JOBS];
 	bool		answered[HYMT_MOST_JOBS];
 	int			count;
+	int			total = held_up ? 0 : find_answered(asked, answered, &count);
+	TimestampTz now;
 
-	return !held_up && find_answered(asked, answered, &count) > 0;
+	if (total == 0)
+		return false;
+	if (total == count || total >= ENOUGH_ANSWERS)
+		return true;
+	now = GetCurrentTimestamp();
+	if (patience_ends == 0)
+		patience_ends = TimestampTzPlusMilliseconds(now, ANSWER_PATIENCE_MS);
+	*due = *due == 0 ? patience_ends : Min(*due, patience_ends);
+	return patience_ends <= now;
 }
 
 bool

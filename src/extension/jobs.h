@@ -92,7 +92,7 @@ extern char *hymt_job_string(int row, int column);
 extern bool hymt_jobs_work(const HymtWorkplace *place, TimestampTz *due);	/* in a transaction */
 extern bool hymt_jobs_committed(void);	/* after it */
 extern bool hymt_jobs_ask(TimestampTz *due);	/* without one */
-extern bool hymt_jobs_called(void); /* there is an answer to be stored */
+extern bool hymt_jobs_called(TimestampTz *due); /* there are answers to be stored, or will be then */
 extern bool hymt_jobs_busy(void);	/* some are claimed */
 extern void hymt_jobs_leave(bool at_once);	/* claims nothing more; at once: gives back what it has */
 extern void hymt_jobs_give_up(void);

@@ -15,6 +15,7 @@
  * translation.
  */
 #include "cache.h"
+#include "progress.h"
 #include "session.h"
 
 #include "funcapi.h"
@@ -85,6 +86,7 @@ end_failed(Stream *stream)
 	if (stream->request != NULL)
 		hymt_request_release(stream->request);
 	stream->ended = true;
+	hymt_progress_failed();
 	return stream->order.on_error == HYMT_ON_ERROR_SOURCE && !stream->any ? stream->source : NULL;
 }
 

@@ -12,7 +12,8 @@
  *      mock:hold FILE          answer when FILE exists; what follows in another line says nothing
  *      mock:stream FILE        answer with the parts of the next line, which "|" separates, one a step; all but the last one
  *                              are sent as pieces where these are wanted, and unless FILE.mute exists. Parts that say what
- *                              to do: "*" wait until FILE exists, "#" the process number, "%" a Chinese character, "+N" N digits, "!NAME" fail
+ *                              to do: "*" wait until FILE exists, "#" the process number, "%" a Chinese character,
+ *                              "/" the first two bytes of one, "+N" N digits, "!NAME" fail
  *      mock:uninvited          send a piece, whether it is wanted or not
  *      mock:afterwards         answer, and send a piece then
  *      mock:batch [N]          answer with the number of requests in the step, once that is at least N
@@ -564,7 +565,8 @@ take_stream_step(Request *request)
 		snprintf(number, sizeof(number), "%0*d", atoi(next + 1), 0);
 	else
 		snprintf(number, sizeof(number), "%ld", (long) getpid());
-	next = next[0] == '*' ? "" : next[0] == '#' || next[0] == '+' ? number : next[0] == '%' ? "\xe8\x87\xaa" : next;
+	next = next[0] == '*' ? "" : next[0] == '#' || next[0] == '+' ? number : next[0] == '%' ? "\xe8\x87\xaa" :
+		next[0] == '/' ? "\xe8\x87" : next;
 	if (!hymt_bytes_append(&request->said, next, strlen(next)))
 		abort();
 	if (last)

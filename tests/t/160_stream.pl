@@ -429,6 +429,8 @@ scenario 'pieces out of place' => sub {
 	my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY sqlstate\n" . translate('mock:uninvited'));
 	like($err, qr/MT003/, 'a piece that nobody asked for is the end of the conversation');
 	isnt(status($node, 'engine_pid'), $engine, 'and of that engine');
+	(undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY sqlstate\n" . stream(new_file(), 'ab|/|cd'));
+	like($err, qr/MT003/, 'so is one that ends in the middle of a character');
 };
 
 # --- company -------------------------------------------------------------------------------------------------------

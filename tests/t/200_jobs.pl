@@ -266,6 +266,22 @@ scenario 'the worker ends in the middle of work' => sub {
 	is_undisturbed($node, $identity, 'the worker');
 };
 
+scenario 'an attempt that is not the last' => sub {
+	my $file = new_file();
+	my $job = new_job("mock:hold $file");
+
+	wait_for_state($job, 'running');
+	$node->safe_psql('postgres', "UPDATE hymt_job SET token = token + 1 WHERE id = $job");
+	append_to_file($file, '');
+	wait_for_slots($node, 0);
+	result(new_job("after $_")) for 1 .. 2;
+	is_job($job, 'state, translation', 'running|', 'stores nothing');
+	wait_for_departure();
+	new_job('another worker takes what is there');
+	is(result($job), 'released', 'the next one does');
+	is_job($job, 'state, attempts', 'done|2', 'once');
+};
+
 scenario 'restarts' => sub {
 	foreach my $mode ('fast', 'immediate')
 	{

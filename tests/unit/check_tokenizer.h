@@ -15,16 +15,14 @@
 
 /* Decodes id by id, taking each piece: all are valid, together they are the whole. */
 static inline void
-check_stream(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count)
+check_pieces(const HymtTokenizer *tokenizer, bool for_answer, const int32_t *ids, size_t count, const char *whole,
+			 size_t length)
 {
-	char	   *whole;
-	size_t		length;
 	size_t		at = 0;
 	HymtDecoder decoder;
 
-	assert_true(hymt_tokenizer_decode(tokenizer, ids, count, &whole, &length));
-	assert_int_equal(hymt_utf8_valid(whole, length), length);
 	hymt_decoder_start(&decoder, tokenizer);
+	decoder.for_answer = for_answer;
 	for (size_t i = 0; i <= count; i++)
 	{
 		assert_true(i < count ? hymt_decoder_add(&decoder, ids[i]) : hymt_decoder_end(&decoder));
@@ -37,6 +35,41 @@ check_stream(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count)
 	}
 	assert_int_equal(at, length);
 	hymt_decoder_free(&decoder);
+}
+
+/* An answer is the same with U+FFFD in the place of each NUL. */
+static inline void
+check_answer(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count, const char *whole, size_t length)
+{
+	char	   *answer;
+	size_t		answer_length;
+	size_t		at = 0;
+
+	assert_true(hymt_tokenizer_decode_answer(tokenizer, ids, count, &answer, &answer_length));
+	assert_int_equal(strlen(answer), answer_length);
+	for (size_t i = 0; i < length; i++)
+	{
+		size_t		bytes = whole[i] == '\0' ? 3 : 1;
+
+		assert_true(at + bytes <= answer_length);
+		assert_memory_equal(answer + at, whole[i] == '\0' ? "\xEF\xBF\xBD" : whole + i, bytes);
+		at += bytes;
+	}
+	assert_int_equal(at, answer_length);
+	check_pieces(tokenizer, true, ids, count, answer, answer_length);
+	free(answer);
+}
+
+static inline void
+check_stream(const HymtTokenizer *tokenizer, const int32_t *ids, size_t count)
+{
+	char	   *whole;
+	size_t		length;
+
+	assert_true(hymt_tokenizer_decode(tokenizer, ids, count, &whole, &length));
+	assert_int_equal(hymt_utf8_valid(whole, length), length);
+	check_pieces(tokenizer, false, ids, count, whole, length);
+	check_answer(tokenizer, ids, count, whole, length);
 	free(whole);
 }
 
