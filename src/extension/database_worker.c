@@ -421,6 +421,7 @@ static void
 use_own_settings(void)
 {
 	static const char *const settings[][2] = {
+		{"role", "none"},
 		{"search_path", "pg_catalog, pg_temp"},
 		{"statement_timeout", "0"},
 		{"lock_timeout", "0"},

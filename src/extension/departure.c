@@ -193,11 +193,24 @@ may_create_databases(void)
 	return may;
 }
 
+static bool
+is_template(Oid database)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(database));
+	bool		template = HeapTupleIsValid(tuple) && ((Form_pg_database) GETSTRUCT(tuple))->datistemplate;
+
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	return template;
+}
+
 /* Who may not do such a thing to a database gets his error without disturbing its worker. */
 static bool
 may_vacate(Node *statement, Oid database)
 {
-	return IsA(statement, CreatedbStmt) ? may_create_databases() : HYMT_OWNS_DATABASE(database, GetUserId());
+	bool		owns = HYMT_OWNS_DATABASE(database, GetUserId());
+
+	return IsA(statement, CreatedbStmt) ? may_create_databases() && (owns || is_template(database)) : owns;
 }
 
 /* The database whose worker has to leave for a statement; invalid: none. */

@@ -23,6 +23,7 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "libpq/pqsignal.h"
@@ -36,23 +37,28 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/reltrigger.h"
 #include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
-/* How long a write may take, ms. */
+/* How long a write may take, ms; and then how long whoever catches that. */
 #define LONGEST_WRITE_MS 10000
+#define CAUGHT_MS 1000
 /* How long it may wait for a lock: of a foreign key, say. */
 #define LONGEST_LOCK "1s"
 
 /* --- what is to be written ---------------------------------------------------------------------------------------- */
 
-/* The trigger that has left the job, as it is now; NULL: it would not leave it any more. */
+/*
+ * The trigger that has left the job, as it is now; NULL: it would not leave it any more. A copy: what the relation cache
+ * has may be read anew with any look into a catalog.
+ */
 static const Trigger *
 find_trigger(Relation relation, const HymtJob *job)
 {
-	TriggerDesc *triggers = relation->trigdesc;
+	TriggerDesc *triggers = CopyTriggerDesc(relation->trigdesc);
 
 	for (int i = 0; triggers != NULL && i < triggers->numtriggers; i++)
 	{
@@ -334,12 +340,15 @@ write_column(HymtJob *job)
 	relation_close(relation, NoLock);
 }
 
-/* Timeouts are signals to this process, which ignores them otherwise. */
+/*
+ * Timeouts are signals to this process, which ignores them otherwise. One is not enough: the owner's code may catch it, and
+ * begin to wait anew.
+ */
 static void
 begin_limits(void)
 {
 	pqsignal(SIGINT, StatementCancelHandler);
-	enable_timeout_after(STATEMENT_TIMEOUT, LONGEST_WRITE_MS);
+	enable_timeout_every(STATEMENT_TIMEOUT, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), LONGEST_WRITE_MS), CAUGHT_MS);
 }
 
 static void

@@ -40,6 +40,7 @@ typedef struct HymtJobEnding
 typedef struct HymtJob
 {
 	HymtJobStage stage;
+	bool		committed;		/* its claim is */
 	MemoryContext context;		/* of everything here */
 	int64		id;
 	int64		token;

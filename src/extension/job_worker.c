@@ -457,6 +457,22 @@ delete_old(const HymtJobStore *store, TimestampTz *due)
 
 /* --- the task ----------------------------------------------------------------------------------------------------- */
 
+/* Whatever is known of them already, such as an answer of the cache: the table does not know of these claims. */
+static void
+forget_uncommitted(void)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < job_count; i++)
+	{
+		if (jobs[i]->committed)
+			jobs[kept++] = jobs[i];
+		else
+			free_job(jobs[i]);
+	}
+	job_count = kept;
+}
+
 /* The last turn did not come to its end: its transaction was rolled back, if it has left something here. */
 static void
 undo_turn(void)
@@ -464,7 +480,7 @@ undo_turn(void)
 	next_retry = DT_NOBEGIN;
 	next_deletion = DT_NOBEGIN;
 	deleted_up_to = DT_NOBEGIN;
-	forget_jobs(HYMT_JOB_CLAIMED);
+	forget_uncommitted();
 	for (int i = 0; i < job_count; i++)
 	{
 		if (jobs[i]->stage == HYMT_JOB_STORED)
@@ -571,6 +587,7 @@ hymt_jobs_committed(void)
 	begun = begun || begins;
 	for (int i = 0; i < job_count; i++)
 	{
+		jobs[i]->committed = true;
 		if (jobs[i]->stage == HYMT_JOB_STORED)
 		{
 			ended[count++] = jobs[i]->id;

@@ -55,31 +55,38 @@ disconnect(const HymtAsOwner *former)
 }
 
 /*
- * A statement about one table, planned once in a session. Plans are made anew by PostgreSQL when what they are of
- * changes, and here when it is another table.
+ * A statement about the table, planned once in a session. When what a plan is of changes PostgreSQL makes it anew, and
+ * looks the table up by the name in the text: so that is made anew here when the table, or its schema, has another name.
  */
 typedef struct Statement
 {
 	const char *text;			/* with %s for the table */
-	Oid			table;
+	char	   *table;			/* as it is named in the plan; in TopMemoryContext */
 	SPIPlanPtr	plan;
 } Statement;
 
 static SPIPlanPtr
 plan_of(Statement *statement, Oid table, int count, Oid *types)
 {
+	const char *name = hymt_quoted_table(table);
 	SPIPlanPtr	plan;
 
-	if (statement->plan != NULL && statement->table == table)
+	if (statement->plan != NULL && strcmp(statement->table, name) == 0)
 		return statement->plan;
 	if (statement->plan != NULL)
+	{
 		(void) SPI_freeplan(statement->plan);
+		pfree(statement->table);
+	}
 	statement->plan = NULL;
-	plan = SPI_prepare(psprintf(statement->text, hymt_quoted_table(table)), count, types);
-	if (plan == NULL || SPI_keepplan(plan) != 0)
+	statement->table = NULL;
+	plan = SPI_prepare(psprintf(statement->text, name), count, types);
+	if (plan == NULL)
 		elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+	statement->table = MemoryContextStrdup(TopMemoryContext, name);
+	if (SPI_keepplan(plan) != 0)
+		elog(ERROR, "SPI_keepplan failed: %s", SPI_result_code_string(SPI_result));
 	statement->plan = plan;
-	statement->table = table;
 	return plan;
 }
 

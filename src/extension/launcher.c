@@ -37,6 +37,9 @@
 /* When no background worker is to be had, ms. */
 #define NO_PROCESS_DELAY_MS 10000
 
+/* What pg_database has for a limit of connections then; headers of older releases have no name for it. */
+#define INVALID_DATABASE (-2)
+
 /* Workers that were asked for and have not come up; by entry of the table. */
 static BackgroundWorkerHandle *handles[HYMT_MAX_DATABASES];
 static List *to_be_probed = NIL;	/* OIDs; in TopMemoryContext */
@@ -99,13 +102,20 @@ is_named(const List *names, const char *name)
 	return false;
 }
 
+/* DROP DATABASE that was interrupted leaves one that is in the catalog, and to which nobody can connect. */
+static bool
+takes_connections(Form_pg_database database)
+{
+	return database->datallowconn && database->datconnlimit != INVALID_DATABASE;
+}
+
 /* argument: the names, if there are any. */
 static void
 list_database(Form_pg_database database, void *argument)
 {
 	const List *names = argument;
 
-	if (database->datallowconn && (names != NIL ? is_named(names, NameStr(database->datname)) : !database->datistemplate))
+	if (takes_connections(database) && (names != NIL ? is_named(names, NameStr(database->datname)) : !database->datistemplate))
 		add_to_be_probed(database->oid);
 }
 
@@ -134,7 +144,7 @@ see_openness(Form_pg_database database, void *argument)
 	Openness   *openness = argument;
 
 	if (database->oid == openness->database)
-		openness->open = database->datallowconn;
+		openness->open = takes_connections(database);
 }
 
 /* Whether a database is there, and takes connections. */

@@ -339,6 +339,30 @@ END
 	is(mallory("SELECT count(*) > 0, bool_and(owner = 'mallory'::regrole) FROM hymt_job"), 't|t', 'jobs are the owner\'s to see');
 };
 
+# To be cancelled is an error that she may catch.
+scenario 'an owner who does not end' => sub {
+	sql('GRANT EXECUTE ON FUNCTION hymt_translate_trigger() TO mallory');
+	mallory(<<'END');
+CREATE TABLE lair.glue (id int PRIMARY KEY, title text, title_en text);
+CREATE FUNCTION lair.stick() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM pg_sleep(600);
+	RETURN NEW;
+EXCEPTION WHEN query_canceled THEN
+	PERFORM pg_sleep(600);
+	RETURN NEW;
+END$$;
+CREATE TRIGGER tr AFTER INSERT ON lair.glue FOR EACH ROW
+	EXECUTE FUNCTION public.hymt_translate_trigger('title', 'title_en', 'zh', 'en', 'async');
+CREATE TRIGGER stick BEFORE UPDATE ON lair.glue FOR EACH ROW EXECUTE FUNCTION lair.stick();
+INSERT INTO lair.glue VALUES (1, 'glue');
+END
+	ok(wait_until($node, "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'", '1'), 'the worker is in her trigger');
+	sql("INSERT INTO products VALUES (44, 'after her')");
+	row_becomes('products', 44, 'zh>en: after her', 'others have their turn');
+	sql('DROP TABLE lair.glue');
+};
+
 scenario 'the writer' => sub {
 	sql('CREATE ROLE writer; GRANT INSERT ON products TO writer');
 	sql("SET ROLE writer; INSERT INTO products VALUES (51, 'by a writer')");
