@@ -134,8 +134,10 @@ recover_from_error(void)
 {
 	HOLD_INTERRUPTS();
 	EmitErrorReport();
-	/* Subtransactions, too. */
+	/* Subtransactions, too. What no transaction was around is released here. */
 	AbortOutOfAnyTransaction();
+	LWLockReleaseAll();
+	ConditionVariableCancelSleep();
 	pgstat_report_wait_end();
 	MemoryContextSwitchTo(TopMemoryContext);
 	FlushErrorState();
