@@ -54,7 +54,7 @@ sub open_session
 	return \%session;
 }
 
-sub pump_until
+sub pump_session
 {
 	my ($session, $pattern) = @_;
 	my $until = time + HymtTest::LIMIT_SECONDS;
@@ -84,7 +84,7 @@ sub answer_of
 	my ($session) = @_;
 	my $marker = $session->{marker};
 
-	pump_until($session, qr/^\Q$marker\E\n/m) or return "no answer: $session->{out}$session->{err}";
+	pump_session($session, qr/^\Q$marker\E\n/m) or return "no answer: $session->{out}$session->{err}";
 	while ($session->{err} !~ /^\Q$marker\E\n/m)
 	{
 		$session->{run}->pump_nb;
@@ -148,7 +148,7 @@ scenario 'psql with FETCH_COUNT shows the first words' => sub {
 	my $file = new_file();
 	my $session = background($node, "\\set FETCH_COUNT 1\n" . stream($file, 'one |*|two') . ';');
 
-	ok(pump_until($session, qr/^one /m), 'before the rest is there');
+	ok(pump_session($session, qr/^one /m), 'before the rest is there');
 	is($session->{out}, 'one ', 'and nothing else');
 	create($file);
 	is(finish($session)->{out}, "one \ntwo", 'then the rest');
